@@ -58,6 +58,8 @@ enum Command {
     Enable(seekless_daemon::cli::EnableArgs),
     /// Remove what `enable` wrote
     Disable(seekless_daemon::cli::DisableArgs),
+    /// Have a running daemon let go of a file system, so that it can be unmounted
+    Release(seekless_daemon::cli::ReleaseArgs),
     /// Is a process hooked, and what would help here?
     Doctor(seekless_daemon::cli::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
@@ -193,6 +195,7 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Prove(args) => seekless_daemon::cli::run_prove(args),
         Command::Enable(args) => seekless_daemon::cli::run_enable(args),
         Command::Disable(args) => seekless_daemon::cli::run_disable(args),
+        Command::Release(args) => seekless_daemon::cli::run_release(args),
         Command::Doctor(args) => seekless_daemon::cli::run_doctor(args),
         Command::Serve(args) => seekless_http::cli::run_serve(args),
         Command::Get(args) => seekless_http::cli::run_get(args),

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use seekless_daemon::cli::{
-    DaemonArgs, DoctorArgs, ObserveArgs, ProveArgs, RunArgs, TopArgs, TryArgs, WatchArgs, run_daemon,
-    run_doctor, run_observe, run_prove, run_run, run_top, run_try, run_watch,
+    DaemonArgs, DoctorArgs, ObserveArgs, ProveArgs, ReleaseArgs, RunArgs, TopArgs, TryArgs, WatchArgs,
+    run_daemon, run_doctor, run_observe, run_prove, run_release, run_run, run_top, run_try, run_watch,
 };
 
 #[derive(Parser)]
@@ -24,6 +24,7 @@ enum Command {
     Top(TopArgs),
     Prove(ProveArgs),
     Try(TryArgs),
+    Release(ReleaseArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Prove(args) => run_prove(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Try(args) => run_try(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Top(args) => run_top(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Release(args) => run_release(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Doctor(args) => run_doctor(args).map(|exit| ExitCode::from(exit as u8)),
     };
     done.unwrap_or_else(|fault| {

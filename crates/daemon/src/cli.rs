@@ -29,6 +29,7 @@ pub use crate::doctor::DoctorArgs;
 pub use crate::enable::{DisableArgs, EnableArgs, run_disable, run_enable};
 pub use crate::engine_args::EngineArgs;
 pub use crate::prove::{ProveArgs, TryArgs, run_prove, run_try};
+pub use crate::release::{ReleaseArgs, run_release};
 pub use crate::run::RunArgs;
 pub use crate::top::{TopArgs, run_top};
 

@@ -185,6 +185,24 @@ pub fn pass_all(socket: &Path, lease_ms: u32) -> Result<(), AskError> {
     }
 }
 
+/// Has the daemon at `socket` let go of every file of a file system, by the device number of its files, and
+/// waits until it has.
+///
+/// # Errors
+/// It does not answer, may not be told so by us, is too old to know how, or a read there does not end.
+pub fn release(socket: &Path, device: u64) -> Result<(), AskError> {
+    let conversation = Conversation::open(socket)?;
+    conversation.send(Frame::Release { device })?;
+    match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
+        Frame::Release { .. } => Ok(()),
+        Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
+            Err(AskError::NotAllowed(socket.to_path_buf()))
+        }
+        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot let go; start it anew")),
+        other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
+    }
+}
+
 /// The status of the daemon at `socket`, as its JSON text and read.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::acceptor::{Acceptor, Parts};
 use crate::activation::Activated;
 use crate::callers::Callers;
+use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::passing::Passing;
 use crate::rings::Rings;
@@ -36,6 +37,7 @@ pub struct Daemon {
     door: Arc<OnceLock<ReportDoor>>,
     passing: Arc<Passing>,
     callers: Arc<Callers>,
+    limits: Arc<Limits>,
     stop: UnixStream,
     statistics: Sender<Ask>,
     hand_over: HandOver,
@@ -95,6 +97,7 @@ impl Daemon {
         let door = Arc::new(OnceLock::new());
         let passing = Arc::new(Passing::new(Instant::now()));
         let callers = Arc::<Callers>::default();
+        let limits = Limits::start().map_err(StartError::Threads)?;
         let shared = Shared {
             settings: settings.clone(),
             started: Instant::now(),
@@ -103,6 +106,7 @@ impl Daemon {
             door: door.clone(),
             passing: passing.clone(),
             callers: callers.clone(),
+            limits: limits.clone(),
             deliveries: Arc::default(),
             file_sets: Arc::default(),
         };
@@ -127,7 +131,8 @@ impl Daemon {
             .spawn(move || acceptor.run())
             .map_err(StartError::Threads)?;
         let thread = Some(thread);
-        Ok(Daemon { settings, engine, door, passing, callers, stop, statistics: asker, hand_over, thread })
+        let statistics = asker;
+        Ok(Daemon { settings, engine, door, passing, callers, limits, stop, statistics, hand_over, thread })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -156,6 +161,11 @@ impl Daemon {
     /// Which processes have called, for another door.
     pub(crate) fn callers(&self) -> Arc<Callers> {
         self.callers.clone()
+    }
+
+    /// Whose reading is limited, for another door.
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        self.limits.clone()
     }
 
     /// Shows another door in the statistics; the first one, if there are several.

@@ -34,6 +34,7 @@ pub(crate) fn observation(report: StatusReport) -> Observation {
         ("full", c.passed_full),
         ("share", c.passed_share),
         ("all_passed", c.passed_all),
+        ("limited", c.passed_limited),
     ] {
         seen.count(&defs::DOOR_CALLS, &["shim", result], count);
     }

@@ -55,13 +55,14 @@ use seekless_policy::FileId;
 use seekless_units::{Exit, Fault};
 
 use crate::daemon::Daemon;
+use crate::limits::{Limited, Limits};
 use crate::passing::Passing;
 use crate::statistics::DoorReport;
 use crate::status::ObserveReport;
 use crate::watch::counts::Count;
 use finder::{Finder, Search};
 use hearing::Hearing;
-use processes::Processes;
+use processes::{LOOKS_MAX, Processes};
 use reads::{Inode, Reads, Seen};
 use table::{Answer, Order, Table};
 use volume::Volume;
@@ -86,6 +87,7 @@ pub(crate) struct Counts {
     lost: Count,
     own: Count,
     told_otherwise: Count,
+    limited: Count,
     reads: Count,
     bytes: Count,
     accesses: Count,
@@ -127,6 +129,7 @@ impl Counts {
             lost: self.lost.get(),
             own: self.own.get(),
             told_otherwise: self.told_otherwise.get(),
+            limited: self.limited.get(),
             reads: self.reads.get(),
             bytes: self.bytes.get(),
             accesses: self.accesses.get(),
@@ -190,6 +193,7 @@ impl Door {
             table: Table::default(),
             engine: engine.clone(),
             passing: daemon.passing(),
+            limits: daemon.limits(),
             counts: counts.clone(),
             search,
             answers,
@@ -297,6 +301,7 @@ struct Listener {
     table: Table,
     engine: Engine,
     passing: Arc<Passing>,
+    limits: Arc<Limits>,
     counts: Arc<Counts>,
     search: Sender<Search>,
     answers: Receiver<(Inode, Answer)>,
@@ -400,6 +405,23 @@ impl Listener {
             !last.1
         });
         self.counts.told_otherwise.add_many((before - events.len()) as u64);
+        // What a process reads that is limited, or may be, is not followed.
+        let (mut last, before) = (None, events.len());
+        let (mut limited, mut looks) = (false, 0);
+        events.retain(|event| {
+            if last.replace((event.pid, event.dev)) != Some((event.pid, event.dev)) {
+                let device = rustix::fs::makedev(event.dev.0, event.dev.1);
+                limited = match self.limits.known(event.pid, device, now) {
+                    Limited::Unknown if looks < LOOKS_MAX => {
+                        looks += 1;
+                        self.limits.holds(event.pid, device, now)
+                    }
+                    known => known != Limited::No,
+                };
+            }
+            !limited
+        });
+        self.counts.limited.add_many((before - events.len()) as u64);
     }
 
     /// Counts what is known, for the statistics.

@@ -19,6 +19,7 @@ use seekless_wire::{StatusParts, Tracked};
 use crate::callers::Callers;
 use crate::client::Client;
 use crate::deliveries::Deliveries;
+use crate::limits::Limits;
 use crate::passing::Passing;
 use crate::settings::DaemonSettings;
 use crate::status::{CallReport, Counters, FileSetsReport, ObserveReport, StatusReport, WatchReport};
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) passing: Arc<Passing>,
     /// Processes that have called at the socket.
     pub(crate) callers: Arc<Callers>,
+    /// Whose reading is limited by its control group.
+    pub(crate) limits: Arc<Limits>,
     /// What servers read.
     pub(crate) deliveries: Arc<Mutex<Deliveries>>,
     /// What programs had of file sets.

@@ -98,6 +98,9 @@ pub struct ObserveReport {
     /// Events of other Seekless processes, and of servers that have the shim and tell us of their reads
     /// themselves.
     pub told_otherwise: u64,
+    /// Events of processes whose control group has a limit on the disk: nothing is read ahead for them.
+    #[serde(default)]
+    pub limited: u64,
     /// Calls and page faults that the events came to, neighbours joined.
     pub reads: u64,
     /// Bytes of them, in whole pages.
@@ -155,6 +158,9 @@ pub struct WatchReport {
     pub not_a_disk: u64,
     /// Let go at once because a bound was reached.
     pub passed_full: u64,
+    /// Of threads whose control group has a limit on the disk: not held, and not followed.
+    #[serde(default)]
+    pub limited: u64,
     /// Held until their disk's reader answered, or their time was up.
     pub held: u64,
     /// Held now.
@@ -203,6 +209,9 @@ pub struct Counters {
     /// Passed because their user has its share of the queue.
     #[serde(default)]
     pub passed_share: u64,
+    /// Passed because the control group of the caller has a limit on the disk.
+    #[serde(default)]
+    pub passed_limited: u64,
     /// Handed to a reader.
     pub queued: u64,
     /// Shims that hung up while they waited.
@@ -328,7 +337,7 @@ impl fmt::Display for StatusReport {
             c.queued,
             c.passed_not_a_disk,
             c.passed_mode,
-            c.passed_full + c.passed_share + c.passed_bad_request,
+            c.passed_full + c.passed_share + c.passed_limited + c.passed_bad_request,
             c.connections_now
         )?;
         for d in &self.disks {

@@ -63,6 +63,10 @@ const WORKING_EVERY: Duration = Duration::from_millis(WORKING_EVERY_MS * 7 / 10)
 /// twice as long.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
+/// A process that is limited by its control group leaves the disk alone for so long, milliseconds. At half of it its
+/// questions take twice as much of its time; at double a limit that is lifted counts for a second more.
+const LIMITED_FOR_MS: u32 = 1_000;
+
 /// What is handed to the thread.
 enum Inbound {
     /// A connection to be served.
@@ -185,6 +189,8 @@ struct Connection {
     client: Arc<Client>,
     /// Closes what comes by it.
     closer: Closer,
+    /// Its process; 0: not in our process namespace.
+    pid: u32,
     /// When either side last sent something.
     last: Instant,
     /// The last request that was blocked.
@@ -289,12 +295,14 @@ impl Body {
             return self.closed();
         };
         let closer: Closer = Arc::new(move |fd| inbox.close(fd));
+        let pid = fdpass::peer(socket.as_fd()).map_or(0, |peer| u32::try_from(peer.pid).unwrap_or(0));
         let client = Arc::new(Client::new(socket, &closer));
         self.connections.insert(
             mark,
             Connection {
                 client,
                 closer,
+                pid,
                 last: Instant::now(),
                 ticket: None,
                 advice: false,
@@ -402,6 +410,14 @@ impl Body {
                     self.front.rest();
                     let _ = client.send(frame);
                 }
+                (Frame::Release { device }, _) => {
+                    if !lock(&self.front.shares).trusts(uid) {
+                        return self.refuse(mark, RefuseReason::Permission, frame.kind());
+                    }
+                    self.front.engine.leave_and(device, move || {
+                        let _ = client.send(Frame::Release { device });
+                    });
+                }
                 (Frame::TakeOver { step, .. }, _) => {
                     if !lock(&self.front.shares).trusts(uid) {
                         return self.refuse(mark, RefuseReason::Permission, frame.kind());
@@ -460,6 +476,12 @@ impl Body {
         };
         let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, ..call };
         let now = Instant::now();
+        if self.is_limited(mark, call.file, now) {
+            front.count(|c| c.passed_limited += 1);
+            // Its process need not ask again for a while.
+            let answer = Answer { device_ttl_ms: LIMITED_FOR_MS, ..Answer::pass(PassReason::Full, wire) };
+            return client.reply(Frame::Answer(answer));
+        }
         // Advice is no read: none is reported for it.
         if !need.call.is_advice() {
             lock(&front.shared.deliveries).asked(call.file, call.want.offset(), now);
@@ -518,6 +540,12 @@ impl Body {
         }
     }
 
+    /// Whether the process of a connection is limited in what it may read of a file's disk.
+    fn is_limited(&self, mark: u64, file: FileId, now: Instant) -> bool {
+        let pid = self.connections.get(&mark).map_or(0, |connection| connection.pid);
+        self.front.shared.limits.holds_afresh(pid, file.dev, now)
+    }
+
     /// Asks for a file set on behalf of a connection. In a mode that serves no call there is none.
     fn begin_file_set(&mut self, mark: u64, client: Arc<Client>, window: u64) {
         let serves = self.front.settings.engine.spindle.mode.serialises();
@@ -543,6 +571,10 @@ impl Body {
         let Ok(call) = ForwardedCall::of(fd.as_fd(), add.offset, add.length) else {
             return left(PassReason::BadRequest);
         };
+        if self.is_limited(mark, call.file, Instant::now()) {
+            self.front.count(|c| c.passed_limited += 1);
+            return left(PassReason::Full);
+        }
         match self.front.engine.disk_of(call.file, fd.as_fd()) {
             Ok(disk) => Said::Add {
                 set: mark,

@@ -101,6 +101,7 @@ impl Door {
             foretold: daemon.engine().foretold(),
             folders: folders.clone(),
             pauses: Pauses::of(folders.devs(), keep),
+            limits: daemon.limits(),
             counts,
         });
         let beats = Arc::new(Beats::new(settings.threads));

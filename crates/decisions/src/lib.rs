@@ -149,6 +149,9 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         }
         Event::Bitrate { file, bytes_per_s } => write!(f, "+ bitrate {} {bytes_per_s}", Name(file)),
         Event::Opened { file } => write!(f, "+ opened {}", Name(file)),
+        Event::Leave { file } => write!(f, "+ leave {}", Name(file)),
+        Event::Hole { file, from, upto } => write!(f, "+ hole {} {from} {upto}", Name(file)),
+        Event::Written { file, from, upto } => write!(f, "+ written {} {from} {upto}", Name(file)),
         Event::MemoryLimit(MemoryLimit { bytes, disks, tasks_wait }) => {
             write!(f, "+ memory {} {disks}{}", bytes.0, if tasks_wait { " waits" } else { "" })
         }
@@ -350,6 +353,9 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         }
         "bitrate" => Event::Bitrate { file: w.file()?, bytes_per_s: w.number()? },
         "opened" => Event::Opened { file: w.file()? },
+        "leave" => Event::Leave { file: w.file()? },
+        "hole" => Event::Hole { file: w.file()?, from: w.number()?, upto: w.number()? },
+        "written" => Event::Written { file: w.file()?, from: w.number()?, upto: w.number()? },
         "memory" => Event::MemoryLimit(w.memory()?),
         "rest" => match w.word()? {
             "on" => Event::Rest(true),
@@ -473,6 +479,9 @@ mod tests {
             "0 1 + release 1:2 0 4096",
             "0 1 + bitrate 1:2 52375",
             "0 1 + opened 1:2",
+            "0 1 + leave 1:2",
+            "0 1 + hole 1:2 4096 1048576",
+            "0 1 + written 1:2 0 18446744073709551615",
             "0 0 + memory 1073741824 1",
             "0 1 + memory 1073741824 2 waits",
             "0 19700000 - pin 2049:131 524288 1572864",

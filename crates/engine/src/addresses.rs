@@ -1,17 +1,34 @@
 //! Disk addresses of file offsets, remembered.
 //!
 //! Asking the file system (`FIEMAP`) takes microseconds when its metadata are in memory, and a seek when they
-//! are not. A file is asked once and again only when its size or time of change differ. The order of reads is
-//! all that rests on it.
+//! are not. A file is asked once and again only when its size or time of change differ. The order of reads
+//! rests on it, and what is left out as a hole.
+//!
+//! What is written to a hole is a hole for the file system until it is written back, up to half a minute
+//! after the file changed. So a file with holes that changed a moment ago is asked again after a moment.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant, SystemTime};
 
 use seekless_kernel::extents::{ExtentMap, extents};
 use seekless_kernel::prefetch::Source;
-use seekless_policy::FileId;
+use seekless_kernel::residency::page_bytes;
+use seekless_policy::memory::REPORT_EVERY;
+use seekless_policy::{Event, FileId};
 
 /// Most files remembered, with where they lie: 7 MB when every one of them is in 72 pieces.
 pub(crate) const FILES_MAX: usize = 4096;
+
+/// A file with holes that changed a moment ago is asked again after this: as often as memory is looked at.
+fn again() -> Duration {
+    Duration::from_nanos(REPORT_EVERY.0)
+}
+
+/// A file that changed no longer ago may still have data that are not written back: twice what Linux lets
+/// them be (`vm.dirty_expire_centisecs`, 30 s).
+fn written_back() -> Duration {
+    30 * again()
+}
 
 /// How to tell that a file has been written since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +43,8 @@ struct Known {
     edition: Edition,
     map: ExtentMap,
     used: u64,
+    /// Not to be believed any longer.
+    until: Option<Instant>,
 }
 
 /// Maps of the files used last.
@@ -33,6 +52,9 @@ struct Known {
 pub(crate) struct Addresses {
     files: HashMap<FileId, Known>,
     clock: u64,
+    /// Files of which holes were told, and that are open since.
+    holed: HashSet<FileId>,
+    learnt: Vec<Event>,
 }
 
 impl Addresses {
@@ -40,7 +62,9 @@ impl Addresses {
     pub(crate) fn of(&mut self, file: FileId, edition: Edition, source: &Source, offset: u64) -> Option<u64> {
         self.clock += 1;
         let clock = self.clock;
+        let believed = |k: &&mut Known| k.until.is_none_or(|until| Instant::now() < until);
         let known = self.files.get_mut(&file).filter(|k| k.edition == edition && k.map.covers(offset));
+        let known = known.filter(believed);
         match known {
             Some(known) => {
                 known.used = clock;
@@ -51,9 +75,43 @@ impl Addresses {
                 let map = extents(source, offset).unwrap_or_else(|_| ExtentMap::new(Vec::new(), 0, u64::MAX));
                 let address = map.address_of(offset);
                 self.make_room();
-                self.files.insert(file, Known { edition, map, used: clock });
+                let same = self.files.get(&file).is_some_and(|known| known.edition == edition);
+                self.learn(file, edition.size, &map, same);
+                let changes = !map.holes().is_empty() && has_just_changed(edition);
+                let until = changes.then(|| Instant::now() + again());
+                self.files.insert(file, Known { edition, map, used: clock, until });
                 address
             }
+        }
+    }
+
+    /// Tells of the holes of a map: instead of those told before, all of them if the file is not the same.
+    fn learn(&mut self, file: FileId, size: u64, map: &ExtentMap, same: bool) {
+        if self.holed.contains(&file) {
+            let (from, upto) = if same { map.covered() } else { (0, u64::MAX) };
+            self.learnt.push(Event::Written { file, from, upto });
+        }
+        for &(from, upto) in map.holes() {
+            // A page that the file ends in is as empty as the others.
+            let upto = upto.min(size.saturating_add(page_bytes() - 1));
+            if from < upto {
+                if self.holed.insert(file) {
+                    self.learnt.push(Event::Opened { file });
+                }
+                self.learnt.push(Event::Hole { file, from, upto });
+            }
+        }
+    }
+
+    /// What was learnt of holes since.
+    pub(crate) fn learnt(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.learnt)
+    }
+
+    /// A file is closed, and its holes are forgotten.
+    pub(crate) fn close(&mut self, file: FileId) {
+        if self.holed.remove(&file) {
+            self.files.remove(&file);
         }
     }
 
@@ -73,9 +131,48 @@ impl Addresses {
     }
 }
 
+/// Whether what was written to a file may not be on its disk yet. A time in the future says nothing.
+fn has_just_changed(edition: Edition) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = i64::try_from(now.as_secs()).unwrap_or(i64::MAX).saturating_sub(edition.changed.0);
+    since < written_back().as_secs() as i64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn holes_are_told_once_and_anew_when_the_file_changes() {
+        let (mut addresses, file) = (Addresses::default(), FileId { dev: 1, ino: 1 });
+        let backing = tempfile::tempfile().unwrap();
+        backing.set_len(4 << 20).unwrap();
+        let source = Source::own(backing.try_clone().unwrap().into());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
+        let long_ago = Edition { size: 4 << 20, changed: (1, 0) };
+        if extents(&source, 0).is_err() {
+            println!("skipped: no FIEMAP here");
+            return;
+        }
+        let hole = Event::Hole { file, from: 0, upto: (4 << 20) + page_bytes() - 1 };
+        addresses.of(file, long_ago, &source, 0);
+        addresses.of(file, long_ago, &source, 1 << 20);
+        assert_eq!(addresses.learnt(), [Event::Opened { file }, hole]);
+        let changed = Edition { changed: (now, 0), ..long_ago };
+        addresses.of(file, changed, &source, 0);
+        assert_eq!(addresses.learnt(), [Event::Written { file, from: 0, upto: u64::MAX }, hole]);
+        assert!(addresses.files[&file].until.is_some(), "it may have been written to");
+        addresses.files.get_mut(&file).unwrap().until = Some(Instant::now());
+        std::os::unix::fs::FileExt::write_all_at(&backing, &[1; 1 << 20], 0).unwrap();
+        backing.sync_all().unwrap();
+        addresses.of(file, changed, &source, 0);
+        let rest = Event::Hole { file, from: 1 << 20, upto: (4 << 20) + page_bytes() - 1 };
+        assert_eq!(addresses.learnt(), [Event::Written { file, from: 0, upto: u64::MAX }, rest]);
+        addresses.close(file);
+        assert!(addresses.files.is_empty() && addresses.holed.is_empty());
+        addresses.of(file, long_ago, &source, 0);
+        assert_eq!(addresses.learnt(), [Event::Opened { file }, rest], "closed, it was forgotten");
+    }
 
     #[test]
     fn files_remembered_are_bounded() {

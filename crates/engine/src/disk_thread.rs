@@ -18,12 +18,12 @@ use seekless_policy::{
 };
 use seekless_units::Nanos;
 
-use crate::aside::Aside;
 use crate::bitrates::Bitrates;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
+use crate::aside::Left;
 use crate::machine::Machine;
 use crate::missed::Missed;
 use crate::next_files::NextFiles;
@@ -51,7 +51,6 @@ pub(crate) struct DiskLoop {
     pub(crate) began: Instant,
     pub(crate) workers: Workers,
     pub(crate) files: OpenFiles,
-    pub(crate) aside: Aside,
     pub(crate) missed: Missed,
     pub(crate) pending: HashMap<RequestId, Pending>,
     /// `None`: nothing is pinned.
@@ -81,6 +80,7 @@ impl DiskLoop {
         loop {
             // Asked for anew: a thread that has ended leaves a channel that is always ready.
             let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
+            let deleted = self.files.deleted().clone();
             // Before anything that was queued meanwhile is read.
             self.report_rest();
             self.act();
@@ -96,6 +96,7 @@ impl DiskLoop {
                     Ok(order) => self.order(order),
                     Err(_) => self.next_files = None,
                 },
+                recv(deleted) -> file => if let Ok(file) = file { self.deleted(file) },
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
             self.report_memory();
@@ -129,8 +130,17 @@ impl DiskLoop {
 
     pub(crate) fn event(&mut self, event: Event) {
         let now = self.at(Instant::now());
-        self.log.event(now, event);
-        self.engine.handle(now, event);
+        for event in self.files.learnt().into_iter().chain([event]) {
+            self.log.event(now, event);
+            self.engine.handle(now, event);
+        }
+    }
+
+    /// A file has no link left: it is let go of, unless it is in use. Whoever reads it has it open.
+    fn deleted(&mut self, file: FileId) {
+        if !self.files.is_in_use(file) {
+            self.event(Event::Leave { file });
+        }
     }
 
     fn message(&mut self, message: Message) {
@@ -149,7 +159,7 @@ impl DiskLoop {
                 self.read(reader, file, offset, len);
             }
             Message::Opened { file, source } => self.files.opened(file, source),
-            Message::Leave { dev } => self.leave(dev),
+            Message::Leave { dev, left } => self.leave(dev, left),
             Message::Missed { file, offset } => {
                 for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
                     self.event(event);
@@ -161,11 +171,9 @@ impl DiskLoop {
         }
     }
 
-    fn leave(&mut self, dev: u64) {
-        for file in self.files.leave(dev) {
-            if let Some(pinner) = &mut self.pinner {
-                pinner.unpin(Span { file, start: 0, end: u64::MAX }, false);
-            }
+    fn leave(&mut self, dev: u64, left: Arc<Left>) {
+        for file in self.files.leave(dev, left) {
+            self.event(Event::Leave { file });
         }
     }
 
@@ -230,7 +238,7 @@ impl DiskLoop {
             }
             Action::Probe { file, offset, len } => {
                 if let Some(open) = self.files.get(file) {
-                    self.aside.look(file, open.source.clone(), offset, len);
+                    self.files.aside.look(file, open.source.clone(), offset, len);
                 }
             }
             Action::Pin { file, offset, len } => {

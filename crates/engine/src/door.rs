@@ -11,6 +11,7 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
+use crate::aside::Left;
 
 /// Called once, on the disk thread, with what became of a request. It must not wait.
 pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
@@ -149,6 +150,8 @@ pub(crate) enum Message {
     Leave {
         /// Device number of the file system.
         dev: u64,
+        /// Dropped when they are closed.
+        left: Arc<Left>,
     },
     /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
     Release {

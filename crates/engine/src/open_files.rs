@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use seekless_kernel::deferred::Closer;
+use crossbeam_channel::Receiver;
 use seekless_kernel::prefetch::{Source, Steps};
-use seekless_policy::{FileId, ReadId};
+use seekless_policy::{Event, FileId, ReadId};
 use seekless_units::{Lba, SECTOR_BYTES};
 
 use crate::addresses::{Addresses, Edition};
+use crate::aside::{Aside, IN_USE, Left};
 use crate::lock;
 use crate::volume::Renewed;
 use crate::worker::Job;
@@ -23,12 +24,19 @@ pub(crate) struct OpenFile {
     /// First sector of the file system on the disk.
     pub(crate) start: u64,
     pub(crate) steps: Steps,
+    /// When it was last asked for or read.
+    used: Instant,
 }
 
 impl OpenFile {
     /// Whether it is read through a descriptor of another process, which lives for one piece.
     fn is_passing(&self) -> bool {
         !self.source.is_own() && !self.kept
+    }
+
+    /// Whether that descriptor has served its piece.
+    fn is_unused(&self) -> bool {
+        self.is_passing() && Arc::strong_count(&self.source) == 1
     }
 }
 
@@ -42,17 +50,23 @@ pub(crate) struct OpenFiles {
     volume: Option<Renewed>,
     /// Files of all disks that need not be opened again.
     open: Arc<Mutex<HashSet<FileId>>>,
-    /// Closes them.
-    closer: Closer,
+    /// For calls that a file system can hold up.
+    pub(crate) aside: Aside,
 }
 
 impl OpenFiles {
-    pub(crate) fn on(
-        volume: Option<Renewed>,
-        open: Arc<Mutex<HashSet<FileId>>>,
-        closer: Closer,
-    ) -> OpenFiles {
-        OpenFiles { files: HashMap::new(), addresses: Addresses::default(), volume, open, closer }
+    pub(crate) fn on(volume: Option<Renewed>, open: Arc<Mutex<HashSet<FileId>>>, aside: Aside) -> OpenFiles {
+        OpenFiles { files: HashMap::new(), addresses: Addresses::default(), volume, open, aside }
+    }
+
+    /// Files that were deleted.
+    pub(crate) fn deleted(&self) -> &Receiver<FileId> {
+        &self.aside.deleted
+    }
+
+    /// What was learnt of holes since, in order.
+    pub(crate) fn learnt(&mut self) -> Vec<Event> {
+        self.addresses.learnt()
     }
 
     /// Asks a file system on several disks where it lies, once in a while.
@@ -81,22 +95,25 @@ impl OpenFiles {
         steps: Steps,
         source: Arc<Source>,
     ) -> Arc<Source> {
-        source.closed_by(&self.closer);
+        self.aside.closes(&source);
+        let now = Instant::now();
         let open = self.files.entry(file).or_insert_with(|| {
             if source.is_own() {
                 lock(&self.open).insert(file);
             }
-            OpenFile { source, kept: false, edition, start, steps }
+            self.aside.opened(file, &source);
+            OpenFile { source, kept: false, edition, start, steps, used: now }
         });
-        (open.edition, open.start, open.steps) = (edition, start, steps);
+        (open.edition, open.start, open.steps, open.used) = (edition, start, steps, now);
         open.source.clone()
     }
 
     /// A file that was read through a passed descriptor has been opened again.
     pub(crate) fn opened(&mut self, file: FileId, source: Arc<Source>) {
-        source.closed_by(&self.closer);
+        self.aside.closes(&source);
         let Some(open) = self.files.get_mut(&file).filter(|open| open.is_passing()) else { return };
         open.kept = !source.is_own();
+        self.aside.opened(file, &source);
         open.source = source;
         lock(&self.open).insert(file);
     }
@@ -104,15 +121,15 @@ impl OpenFiles {
     /// Lets go of a passed descriptor that nothing is read through any more. The engine has not closed the file:
     /// what it still orders there fails, as on a file that cannot be read, and the next miss passes another one.
     pub(crate) fn end_passing(&mut self, file: FileId) {
-        let unused = |open: &OpenFile| open.is_passing() && Arc::strong_count(&open.source) == 1;
-        if self.files.get(&file).is_some_and(unused) {
-            self.files.remove(&file);
+        if self.files.get(&file).is_some_and(OpenFile::is_unused) {
+            self.close(file);
         }
     }
 
     /// The same of every file: a worker lets go of a source a moment after it has said that it is done.
     pub(crate) fn end_all_passing(&mut self) {
-        self.files.retain(|_, open| !open.is_passing() || Arc::strong_count(&open.source) > 1);
+        let all = self.files.iter().filter(|(_, open)| open.is_unused()).map(|(&file, _)| file);
+        all.collect::<Vec<_>>().into_iter().for_each(|file| self.close(file));
     }
 
     pub(crate) fn get(&self, file: FileId) -> Option<&OpenFile> {
@@ -122,7 +139,8 @@ impl OpenFiles {
     /// The disk address of an open file's byte at `offset`, and the size of the file, which is the one that
     /// the address belongs to.
     pub(crate) fn locate(&mut self, file: FileId, offset: u64) -> Option<(Option<Lba>, u64)> {
-        let OpenFile { source, edition, start, .. } = self.files.get(&file)?;
+        let OpenFile { source, edition, start, used, .. } = self.files.get_mut(&file)?;
+        *used = Instant::now();
         let address = self.addresses.of(file, *edition, source, offset);
         let lba = address.and_then(|bytes| match &mut self.volume {
             Some(renewed) => renewed.volume.lba(bytes),
@@ -140,18 +158,23 @@ impl OpenFiles {
     }
 
     pub(crate) fn close(&mut self, file: FileId) {
+        self.addresses.close(file);
         if self.files.remove(&file).is_some() {
             lock(&self.open).remove(&file);
+            self.aside.closed(file);
         }
     }
 
-    /// Closes the files of a device, and returns them. The engine has not closed them: what it still orders
-    /// there fails, as it does on a file that cannot be read, and the next report of a door opens the file
-    /// anew.
-    pub(crate) fn leave(&mut self, dev: u64) -> Vec<FileId> {
-        let left = self.files.keys().copied().filter(|file| file.dev == dev).collect::<Vec<_>>();
-        left.iter().for_each(|&file| self.close(file));
-        left
+    /// Whether a file was used a moment ago.
+    pub(crate) fn is_in_use(&self, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|open| open.used.elapsed() < IN_USE)
+    }
+
+    /// The open files of a device; `left` is dropped once they are closed.
+    pub(crate) fn leave(&self, dev: u64, left: Arc<Left>) -> Vec<FileId> {
+        let of_device = || self.files.iter().filter(|(file, _)| file.dev == dev);
+        self.aside.wait(of_device().map(|(_, open)| Arc::downgrade(&open.source)).collect(), left);
+        of_device().map(|(&file, _)| file).collect()
     }
 }
 

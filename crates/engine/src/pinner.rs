@@ -71,7 +71,8 @@ impl Pinner {
             let mut pinned = Pinned::default();
             for order in todo {
                 pinned.carry_out(order);
-                counted.store(pinned.files.values().map(BTreeMap::len).sum(), Ordering::Relaxed);
+                counted
+                    .store(pinned.files.values().map(|holds| holds.by_start.len()).sum(), Ordering::Relaxed);
             }
         };
         thread::Builder::new().name(short_name("pin", disk)).spawn(run)?;
@@ -124,7 +125,14 @@ impl Pinner {
 /// What is mapped, by file and by where it begins.
 #[derive(Default)]
 struct Pinned {
-    files: HashMap<FileId, BTreeMap<u64, Hold>>,
+    files: HashMap<FileId, Holds>,
+}
+
+/// The mappings of a file.
+struct Holds {
+    by_start: BTreeMap<u64, Hold>,
+    /// A mapping keeps its file open. Whoever waits for the end of this one waits for the mappings too.
+    _source: Arc<Source>,
 }
 
 impl Pinned {
@@ -133,11 +141,13 @@ impl Pinned {
             Order::Pin(span, source) => {
                 // What cannot be mapped is left to the kernel.
                 if let Ok(hold) = Hold::new(source.as_fd(), span.start, span.end - span.start) {
-                    self.files.entry(span.file).or_default().insert(hold.offset(), hold);
+                    let new = || Holds { by_start: BTreeMap::new(), _source: source.clone() };
+                    let holds = self.files.entry(span.file).or_insert_with(new);
+                    holds.by_start.insert(hold.offset(), hold);
                 }
             }
             Order::Renew(span, source) => {
-                let holds = self.files.get(&span.file).into_iter().flatten();
+                let holds = self.files.get(&span.file).into_iter().flat_map(|holds| &holds.by_start);
                 for (_, hold) in holds.filter(|(_, h)| h.offset() < span.end && span.start < h.end()) {
                     // What cannot be renewed stays mapped.
                     let _ = hold.renew(source.as_fd());
@@ -148,7 +158,7 @@ impl Pinned {
     }
 
     fn unpin(&mut self, Span { file, start, end }: Span, cold: bool) {
-        let Some(holds) = self.files.get_mut(&file) else { return };
+        let Some(Holds { by_start: holds, .. }) = self.files.get_mut(&file) else { return };
         let touched = holds.iter().filter(|(_, h)| h.offset() < end && start < h.end());
         let touched: Vec<u64> = touched.map(|(&at, _)| at).collect();
         for at in touched {
@@ -171,7 +181,7 @@ impl Pinned {
 
     #[cfg(test)]
     fn all(&self) -> Vec<(u64, u64)> {
-        let holds = self.files.values().flat_map(BTreeMap::values);
+        let holds = self.files.values().flat_map(|holds| holds.by_start.values());
         let mut all: Vec<(u64, u64)> = holds.map(|h| (h.offset(), h.end())).collect();
         all.sort_unstable();
         all

@@ -99,17 +99,14 @@ impl DiskThread {
             .then(|| NextFiles::start(name, began, snapshot.clone(), foretold))
             .transpose()?;
         let replaced = Arc::<AtomicBool>::default();
+        let volume = volume.map(|volume| Renewed::new(volume, replaced.clone()));
+        let files = OpenFiles::on(volume, open, aside);
         let body = DiskLoop {
             engine,
             log,
             began,
             workers,
-            files: OpenFiles::on(
-                volume.map(|volume| Renewed::new(volume, replaced.clone())),
-                open,
-                aside.closer(),
-            ),
-            aside,
+            files,
             missed: Missed::default(),
             pending: HashMap::new(),
             pinner,

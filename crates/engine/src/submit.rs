@@ -20,6 +20,7 @@ use crate::addresses::Edition;
 use crate::devices::{Devices, Place};
 use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, readable_file};
 use crate::engine::Engine;
+use crate::aside::Left;
 use crate::lock;
 use crate::opener::Opener;
 
@@ -327,9 +328,18 @@ impl Engine {
     /// Closes every file of a device, and lets go of what is pinned of them, so that its file system can be
     /// unmounted. Reads under way end first; a disk thread that is behind hears of it late.
     pub fn leave(&self, dev: u64) {
+        self.leave_and(dev, || {});
+    }
+
+    /// The same; `then` is called when nothing is open there any more of what was, on a thread of the
+    /// engine's, and must not wait. Not called where a disk thread is too far behind to hear of it.
+    pub fn leave_and(&self, dev: u64, then: impl FnOnce() + Send + 'static) {
+        let left = Left::then(then);
         let devices = lock(self.devices());
         for index in 0..devices.views().len() {
-            let _ = devices.send(index, Message::Leave { dev });
+            if devices.send(index, Message::Leave { dev, left: left.clone() }).is_err() {
+                left.never();
+            }
         }
     }
 

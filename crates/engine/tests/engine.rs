@@ -34,16 +34,29 @@ fn engine(change: impl FnOnce(&mut Settings)) -> Engine {
     Engine::start(settings)
 }
 
+/// A file with a name: one without is let go of when nobody reads it.
+struct Named {
+    file: File,
+    _path: tempfile::TempPath,
+}
+
+impl std::ops::Deref for Named {
+    type Target = File;
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
 /// A file of so many MiB, not in memory where the file system allows it (tmpfs does not).
-fn cold_file(mib: u64) -> File {
+fn cold_file(mib: u64) -> Named {
     // Beside the test's own build output: folders of temporary files are often in memory.
-    let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (mut file, path) = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap().into_parts();
     for i in 0..mib {
         file.write_all(&vec![i as u8; M as usize]).unwrap();
     }
     file.sync_all().unwrap();
-    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-    file
+    fadvise(file.as_fd(), 0, None, Advice::DontNeed).unwrap();
+    Named { file, _path: path }
 }
 
 fn ask(engine: &Engine, file: &File, offset: u64, len: u64) -> Result<String, Refused> {
@@ -184,7 +197,7 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let left = || {
-            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            fadvise(file.as_fd(), 0, None, Advice::DontNeed).unwrap();
             [0, M / 2].map(|at| resident_prefix(file.as_fd(), at, M / 2).unwrap())
         };
         assert_eq!(left(), if hold { [M / 2, M / 2] } else { [0, 0] });

@@ -1,4 +1,4 @@
-//! Memory-limited control groups, v1 and v2.
+//! Memory-limited control groups, v1 and v2; and [`limits`] of reading.
 //!
 //! The page cache is charged to the group whose process touches a page first. An experiment that wants a
 //! server with 1 GB of cache therefore runs server *and* prefetching daemon in one group with that limit; the
@@ -9,6 +9,8 @@
 //! holds processes itself), in the nearest ancestor that lets us. A group that is dropped kills what is still
 //! inside it and is removed; groups of runs that were killed before they could do so are found by the process
 //! id in their name and removed by [`MemoryGroup::sweep_stale`].
+
+pub mod limits;
 
 use std::fs;
 use std::io;

@@ -1,6 +1,7 @@
-//! Where on the device the bytes of a file lie: the `FIEMAP` ioctl.
+//! Where on the device the bytes of a file lie, and which lie nowhere: the `FIEMAP` ioctl.
 //!
-//! Only the order of reads rests on the answer, so stale or missing extents cost a seek and nothing else. The
+//! The order of reads rests on the answer, and what is not read ahead because it is a hole or was never
+//! written. So stale or missing extents cost a seek, or a read without read-ahead, and nothing else. The
 //! addresses are those of the file system's own device (a partition, a logical volume); see
 //! [`crate::topology::Backing`] for where that starts on the disk. See Documentation/filesystems/fiemap.rst.
 
@@ -18,6 +19,7 @@ const FIEMAP_EXTENT_LAST: u32 = 0x1;
 const FIEMAP_EXTENT_UNKNOWN: u32 = 0x2;
 const FIEMAP_EXTENT_DELALLOC: u32 = 0x4;
 const FIEMAP_EXTENT_DATA_INLINE: u32 = 0x200;
+const FIEMAP_EXTENT_UNWRITTEN: u32 = 0x800;
 
 /// `struct fiemap_extent`.
 #[repr(C)]
@@ -59,6 +61,8 @@ pub struct Extent {
 pub struct ExtentMap {
     /// By rising offset. Holes and data without an address yet are left out.
     extents: Vec<Extent>,
+    /// Start and end of what no disk delivers, by rising offset: holes, and space that was never written.
+    holes: Vec<(u64, u64)>,
     /// The map is known for offsets from here ...
     from: u64,
     /// ... up to here.
@@ -69,7 +73,17 @@ impl ExtentMap {
     /// A map of these extents, known for offsets in `[from, upto)`.
     pub fn new(mut extents: Vec<Extent>, from: u64, upto: u64) -> ExtentMap {
         extents.sort_by_key(|e| e.offset);
-        ExtentMap { extents, from, upto }
+        ExtentMap { extents, holes: Vec::new(), from, upto }
+    }
+
+    /// Start and end of what no disk delivers, by rising offset; `u64::MAX`: to the end of the file.
+    pub fn holes(&self) -> &[(u64, u64)] {
+        &self.holes
+    }
+
+    /// First offset the map can say anything about, and the first behind it that it cannot.
+    pub fn covered(&self) -> (u64, u64) {
+        (self.from, self.upto)
     }
 
     /// Whether the map can say anything about `offset`.
@@ -118,7 +132,25 @@ pub fn extents(file: impl AsFd, offset: u64) -> io::Result<ExtentMap> {
     let without_address = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_DATA_INLINE;
     let known = found.iter().filter(|e| e.flags & without_address == 0);
     let extents = known.map(|e| Extent { offset: e.logical, len: e.length, address: e.physical }).collect();
-    Ok(ExtentMap::new(extents, offset, upto))
+    Ok(ExtentMap { holes: holes(found, offset, upto), ..ExtentMap::new(extents, offset, upto) })
+}
+
+/// What of `[from, upto)` no disk delivers. Data without an address yet is no hole.
+fn holes(extents: &[RawExtent], from: u64, upto: u64) -> Vec<(u64, u64)> {
+    let without_data = |e: &&RawExtent| {
+        let not_yet = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC;
+        e.flags & FIEMAP_EXTENT_UNWRITTEN != 0 && e.flags & not_yet == 0
+    };
+    let data = extents.iter().filter(|e| !without_data(e));
+    let data = data.map(|e| (e.logical, e.logical.saturating_add(e.length)));
+    let (mut holes, mut cursor) = (Vec::new(), from);
+    for (start, end) in data.chain([(upto, upto)]) {
+        if cursor < start {
+            holes.push((cursor, start));
+        }
+        cursor = cursor.max(end);
+    }
+    holes
 }
 
 #[cfg(test)]
@@ -143,6 +175,37 @@ mod tests {
         assert!(map.covers(99_999) && !map.covers(100_000));
         assert_eq!(map.first(), Some(part(0, 4_096, 900_000)), "by offset, not by address");
         assert_eq!(ExtentMap::new(Vec::new(), 0, 10).first(), None);
+    }
+
+    #[test]
+    fn what_was_never_written_is_a_hole_and_what_has_no_address_yet_is_none() {
+        let raw = |logical, length, flags| RawExtent { logical, length, flags, ..RawExtent::default() };
+        let found = [
+            raw(0, 10, 0),
+            raw(10, 10, FIEMAP_EXTENT_UNWRITTEN),
+            raw(30, 10, FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_UNWRITTEN),
+            raw(40, 10, FIEMAP_EXTENT_DATA_INLINE),
+            raw(60, 10, FIEMAP_EXTENT_UNWRITTEN | FIEMAP_EXTENT_LAST),
+        ];
+        assert_eq!(holes(&found, 5, u64::MAX), [(10, 30), (50, u64::MAX)]);
+        assert_eq!(holes(&found[..1], 5, 10), []);
+        assert_eq!(holes(&[], 5, u64::MAX), [(5, u64::MAX)], "a file that is one hole");
+    }
+
+    #[test]
+    fn a_real_file_has_holes_where_it_was_never_written() {
+        let file = tempfile_with(&[7u8; 1 << 20]);
+        let (allocated, end) = (4 << 20, 12 << 20);
+        if rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), allocated, 1 << 20).is_err() {
+            println!("skipped: no fallocate here");
+            return;
+        }
+        rustix::fs::ftruncate(&file, end).unwrap();
+        rustix::fs::fsync(&file).unwrap();
+        match extents(&file, 0) {
+            Ok(map) => assert_eq!(map.holes(), [(1 << 20, u64::MAX)], "{map:?}"),
+            Err(e) => println!("skipped: no FIEMAP here ({e})"),
+        }
     }
 
     #[test]

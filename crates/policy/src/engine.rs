@@ -30,6 +30,7 @@ use crate::config::IN_FLIGHT_MAX;
 use crate::drops::Drops;
 use crate::extents::Extents;
 use crate::files::Files;
+use crate::holes::Holes;
 use crate::memory::{Memory, Seen};
 use crate::piece::Joins;
 use crate::pins::Pins;
@@ -141,6 +142,13 @@ impl DiskEngine {
         match event {
             Event::Request(request) => self.request(request),
             Event::Opened { file } => self.opened(file),
+            Event::Leave { file } => self.leave(file),
+            Event::Hole { file, from, upto } if self.files.is_open(file) => {
+                self.following.table.change_holes(file, |holes| holes.add(file, from, upto));
+            }
+            Event::Written { file, from, upto } => {
+                self.following.table.change_holes(file, |holes| holes.remove(file, from, upto));
+            }
             Event::Access(access) => self.access(access),
             Event::Missing { file, offset, len } => {
                 self.found_missing(file, offset, offset.saturating_add(len));
@@ -173,7 +181,7 @@ impl DiskEngine {
             Event::Gone { read, from, upto } => self.gone(read, from, upto),
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
-            Event::Tick => {}
+            Event::Hole { .. } | Event::Tick => {}
         }
         self.spindle.give_up(&self.config, self.now);
         self.settle();
@@ -316,8 +324,29 @@ impl DiskEngine {
         }
     }
 
+    /// Where files have holes.
+    fn holes(&self) -> &Holes {
+        self.following.table.holes()
+    }
+
+    /// The driver is to let go of a file. What was fetched of it may leave memory with its blocks, which is
+    /// no eviction.
+    fn leave(&mut self, file: FileId) {
+        if !self.files.is_open(file) {
+            return;
+        }
+        self.spindle.leave(self.now, file);
+        self.settle();
+        self.files.leave(self.now, file);
+        for stream in self.not_coming(file, 0, u64::MAX) {
+            self.line_up(stream);
+        }
+        self.extents.abandon_uncounted(file, 0, u64::MAX, &[]);
+    }
+
     /// The driver closes a file. What is pinned of it goes first.
     fn close(&mut self, file: FileId) {
+        self.following.table.change_holes(file, |holes| holes.forget(file));
         self.forget_awaited(file);
         self.unpin(file, 0, u64::MAX, false);
         self.unpin_forgotten();

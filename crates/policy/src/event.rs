@@ -144,6 +144,33 @@ pub enum Event {
         /// The file.
         file: FileId,
     },
+    /// The driver is to let go of this file: it was deleted, or its file system is to be unmounted. What no
+    /// client waits for is not read, and the file is closed as soon as nothing of it is under way. Said to be
+    /// open again, it is.
+    Leave {
+        /// The file.
+        file: FileId,
+    },
+    /// These bytes are a hole, or were allocated and never written: no disk delivers them. They are neither
+    /// read ahead nor counted, and what a request wants of them counts as in memory. Remembered as long as
+    /// the file is open; ignored if it is not.
+    Hole {
+        /// The file.
+        file: FileId,
+        /// First of them.
+        from: u64,
+        /// File offset behind the last.
+        upto: u64,
+    },
+    /// What was said to be a hole there may be none any more.
+    Written {
+        /// The file.
+        file: FileId,
+        /// First byte.
+        from: u64,
+        /// File offset behind the last.
+        upto: u64,
+    },
     /// The machine's memory, every [`crate::memory::REPORT_EVERY`].
     MemoryLimit(MemoryLimit),
     /// Whether the disk is left to its readers from now on. Then requests that wait are answered
@@ -301,7 +328,7 @@ pub enum Reason {
     QueueFull,
     /// The disk reported an error, or the bytes could not be kept in memory.
     Failed,
-    /// Withdrawn by [`Event::Cancel`].
+    /// Withdrawn by [`Event::Cancel`], or by [`Event::Leave`] where no client waits for it.
     Cancelled,
     /// It waited longer than [`crate::Config::wait_max`], or than [`crate::Config::stall_max`] while no read
     /// made progress.

@@ -16,6 +16,8 @@ struct Open {
     bitrate: Option<u64>,
     /// When it is to be closed. A file whose time was up while a read of it was under way has none.
     until: Option<Nanos>,
+    /// The driver is to let go of it ([`crate::Event::Leave`]).
+    leaving: bool,
 }
 
 /// The open files of one disk.
@@ -42,7 +44,9 @@ impl Files {
         file: FileId,
         in_use: impl Fn(FileId) -> bool,
     ) -> Option<FileId> {
-        if self.used(now, file) {
+        if let Some(open) = self.open.get_mut(&file) {
+            open.leaving = false;
+            self.used(now, file);
             return None;
         }
         let full = self.open.len() >= self.max;
@@ -56,7 +60,11 @@ impl Files {
 
     /// A file was used. `false` for one that is not open.
     pub(crate) fn used(&mut self, now: Nanos, file: FileId) -> bool {
-        self.keep_until(file, now + self.keep)
+        match self.open.get(&file) {
+            Some(open) if open.leaving => true,
+            Some(_) => self.keep_until(file, now + self.keep),
+            None => false,
+        }
     }
 
     /// A file is to be closed then. `false` for one that is not open.
@@ -75,6 +83,20 @@ impl Files {
     /// No one is to read the file again soon: it is closed at once.
     pub(crate) fn over(&mut self, now: Nanos, file: FileId) {
         self.keep_until(file, now);
+    }
+
+    /// The driver is to let go of the file: it is closed at once, whoever reads it, unless it is opened
+    /// again.
+    pub(crate) fn leave(&mut self, now: Nanos, file: FileId) {
+        self.over(now, file);
+        if let Some(open) = self.open.get_mut(&file) {
+            open.leaving = true;
+        }
+    }
+
+    /// Whether a file is open, and to stay so.
+    pub(crate) fn stays(&self, file: FileId) -> bool {
+        self.open.get(&file).is_some_and(|open| !open.leaving)
     }
 
     /// Whether the driver can read a file.

@@ -118,6 +118,7 @@ mod engine;
 mod event;
 mod extents;
 mod files;
+mod holes;
 mod order;
 mod piece;
 mod pins;

@@ -170,6 +170,17 @@ impl Plan {
         }
         plan
     }
+
+    /// The same without holes: `data` says what of `[start, end)` is none. What lies behind a hole is created
+    /// only if it is waited for.
+    pub(crate) fn without_holes(self, data: impl Fn(u64, u64) -> Vec<(u64, u64)>) -> Plan {
+        let Plan { attach, create } = self;
+        let parts = |(start, end, upto): (u64, u64, u64)| {
+            let data = data(start, end).into_iter().filter(move |&(from, _)| from < upto);
+            data.map(move |(from, to)| (from, to, upto.min(to)))
+        };
+        Plan { attach, create: create.into_iter().flat_map(parts).collect() }
+    }
 }
 
 /// Disk address of an offset of a file, of which another offset and its address are known: as if the file

@@ -32,6 +32,8 @@ pub(crate) struct Blocked {
     pub(crate) pieces: Vec<ReadId>,
     /// What it wants: file, start, end.
     pub(crate) range: (FileId, u64, u64),
+    /// Its answer reaches a client.
+    pub(crate) for_client: bool,
 }
 
 /// A piece to queue.
@@ -462,6 +464,21 @@ impl Spindle {
     /// A stream is over: its queued pieces would be read for no client.
     pub(crate) fn forget_stream(&mut self, stream: StreamId) {
         self.withdraw_pieces(|piece| piece.ahead_for == Some(stream) && piece.waiters.is_empty());
+    }
+
+    /// Withdraws what is queued of a file and no client waits for.
+    pub(crate) fn leave(&mut self, now: Nanos, file: FileId) {
+        if !self.uses(file) {
+            return;
+        }
+        let nobodys =
+            self.blocked.iter().filter(|(_, blocked)| blocked.range.0 == file && !blocked.for_client);
+        let nobodys: BTreeSet<RequestId> = nobodys.map(|(&id, _)| id).collect();
+        self.withdraw(&nobodys);
+        for id in nobodys {
+            self.answer(now, id, Verdict::Pass(Reason::Cancelled));
+        }
+        self.withdraw_pieces(|piece| piece.file == file && piece.waiters.is_empty());
     }
 
     fn withdraw_pieces(&mut self, which: impl FnMut(&mut Piece) -> bool) {

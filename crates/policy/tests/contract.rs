@@ -88,6 +88,15 @@ enum Step {
         offset: u64,
         len: u64,
     },
+    /// There is a hole; or none any more.
+    Hole {
+        file: u64,
+        from: u64,
+        len: u64,
+        written: bool,
+    },
+    /// A file is to be let go of.
+    Leave(u64),
     /// A file has another size from now on.
     Resize {
         file: u64,
@@ -117,6 +126,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(bytes, disks, tasks_wait)| Step::Memory { bytes, disks, tasks_wait }),
         1 => any::<bool>().prop_map(Step::Rest),
         1 => (file(), amount(), amount()).prop_map(|(file, offset, len)| Step::Release { file, offset, len }),
+        2 => (file(), 0..(64 * PAGE), 0..(2_000 * PAGE), any::<bool>())
+            .prop_map(|(file, from, len, written)| Step::Hole { file, from, len, written }),
+        2 => file().prop_map(Step::Leave),
         1 => (file(), amount()).prop_map(|(file, size)| Step::Resize { file, size }),
         8 => (0..1_500u64, any::<bool>()).prop_map(|(ms, late)| Step::Wait { ms, late }),
         1 => (0..60_000u64, any::<bool>()).prop_map(|(ms, late)| Step::Wait { ms, late }),
@@ -423,6 +435,15 @@ impl Machine {
             }
             Step::Rest(rests) => self.tell(Event::Rest(rests)),
             Step::Release { file, offset, len } => self.tell(Event::Release { file: id(file), offset, len }),
+            Step::Hole { file, from, len, written } => {
+                let (file, upto) = (id(file), from + len);
+                self.tell(Event::Opened { file });
+                self.tell(match written {
+                    false => Event::Hole { file, from, upto },
+                    true => Event::Written { file, from, upto },
+                });
+            }
+            Step::Leave(file) => self.tell(Event::Leave { file: id(file) }),
             Step::Resize { file, size } => {
                 self.sizes[file as usize] = size;
                 for client in self.clients.iter_mut().filter(|c| c.file == file && c.blocked.is_none()) {

@@ -22,6 +22,8 @@ enum Step {
     Memory { bytes: u64, disks: u32, tasks_wait: bool },
     Missing { file: u64, offset: u64, len: u64 },
     Release { file: u64, offset: u64, len: u64 },
+    Hole { file: u64, from: u64, upto: u64, written: bool },
+    Leave { file: u64 },
     Bitrate { file: u64, bytes_per_s: u64 },
     RequestAgain { nth: usize },
     Cancel { nth: usize },
@@ -58,6 +60,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(file, offset, len)| Step::Missing { file, offset, len }),
         1 => (0..3u64, 0..(60 * PAGE), amount())
             .prop_map(|(file, offset, len)| Step::Release { file, offset, len }),
+        2 => (0..3u64, amount(), amount(), any::<bool>())
+            .prop_map(|(file, from, upto, written)| Step::Hole { file, from, upto, written }),
+        1 => (0..3u64).prop_map(|file| Step::Leave { file }),
         1 => (0..3u64, amount()).prop_map(|(file, bytes_per_s)| Step::Bitrate { file, bytes_per_s }),
         1 => any::<usize>().prop_map(|nth| Step::RequestAgain { nth }),
         2 => any::<usize>().prop_map(|nth| Step::Cancel { nth }),
@@ -126,6 +131,14 @@ impl Bench {
             Step::Release { file, offset, len } => {
                 self.handle(Event::Release { file: FileId { dev: 1, ino: file }, offset, len });
             }
+            Step::Hole { file, from, upto, written } => {
+                let file = FileId { dev: 1, ino: file };
+                self.handle(match written {
+                    false => Event::Hole { file, from, upto },
+                    true => Event::Written { file, from, upto },
+                });
+            }
+            Step::Leave { file } => self.handle(Event::Leave { file: FileId { dev: 1, ino: file } }),
             Step::Bitrate { file, bytes_per_s } => {
                 self.handle(Event::Bitrate { file: FileId { dev: 1, ino: file }, bytes_per_s });
             }

@@ -21,6 +21,7 @@
 //! 33 StatusPart last u8, 0 u8 x3, index u32, text
 //! 34 PassAll    lease_ms u32
 //! 35 TakeOver   step u8, ring u8, 0 u8 x2                                          + one descriptor in some steps
+//! 36 Release    device u64
 //! ```
 //! Bytes shown as 0 are written as zero and must be zero: they are where a later version may put something.
 
@@ -259,6 +260,12 @@ pub enum Frame<'a> {
         /// Milliseconds; 0: serve again; [`PASS_ALL_UNTIL_TOLD`].
         lease_ms: u32,
     },
+    /// Tool to daemon: let go of every file of this file system; and the daemon's echo, once nothing is open there. Only
+    /// root and the daemon's own user may.
+    Release {
+        /// `st_dev` of its files.
+        device: u64,
+    },
     /// Between a daemon and the one that takes its place, both of the same user ([`TakeOverStep`]).
     TakeOver {
         /// What is said.
@@ -308,6 +315,7 @@ impl<'a> Frame<'a> {
             Frame::StatusPart(_) => 33,
             Frame::PassAll { .. } => 34,
             Frame::TakeOver { .. } => 35,
+            Frame::Release { .. } => 36,
         }
     }
 
@@ -332,6 +340,7 @@ impl<'a> Frame<'a> {
             Frame::StatusPart(_) => "StatusPart",
             Frame::PassAll { .. } => "PassAll",
             Frame::TakeOver { .. } => "TakeOver",
+            Frame::Release { .. } => "Release",
         }
     }
 
@@ -376,6 +385,7 @@ impl<'a> Frame<'a> {
             Frame::Hello { pid, ring } => w.u32(pid & !WITH_RING | if ring { WITH_RING } else { 0 }),
             Frame::PassAll { lease_ms } => w.u32(lease_ms),
             Frame::TakeOver { step, ring } => w.put(&[step.number(), ring, 0, 0]),
+            Frame::Release { device } => w.u64(device),
             Frame::Need(n) => {
                 w.put(&[n.call.number(), 0, 0, 0]);
                 w.u32(n.pid);
@@ -471,7 +481,7 @@ const fn body_bytes(kind: u16) -> Option<usize> {
         2 => 28,
         3 => 52,
         4 | 16 | 20 | 32 => 0,
-        5 | 7 | 22 => 8,
+        5 | 7 | 22 | 36 => 8,
         6 => 32,
         21 => 16,
         17 => 28,
@@ -590,6 +600,7 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
             zero!(u16);
             Frame::TakeOver { step, ring }
         }
+        36 => Frame::Release { device: take!(u64) },
         33 => {
             let last = flag("last", take!(u8))?;
             zero!(u8);

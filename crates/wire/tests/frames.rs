@@ -53,6 +53,7 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::FileSet(FileSet { reason: PassReason::None, ranges: 512, window_bytes: 64 << 20 }),
         Frame::FileSetReady(FileSetReady { range: 9, reason: PassReason::DiskError }),
         Frame::Hello { pid: 42, ring: true },
+        Frame::Release { device: 0x801 },
     ]
 }
 
@@ -107,6 +108,7 @@ fn golden_bytes() {
         header("1500", "20000000") + "00000000" + "00020000" + "0000000400000000",
         header("1600", "18000000") + "09000000" + "04000000",
         header("0100", "14000000") + "2a000080",
+        header("2400", "18000000") + "0108000000000000",
     ];
     for (frame, golden) in one_of_each().iter().zip(&golden) {
         assert_eq!(&hex(frame.encode().unwrap().as_bytes()), golden, "{}", frame.name());
@@ -312,6 +314,7 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         Just(Frame::Ring),
         Just(Frame::StatusAsk),
         any::<u32>().prop_map(|lease_ms| Frame::PassAll { lease_ms }),
+        any::<u64>().prop_map(|device| Frame::Release { device }),
         (any_of(TakeOverStep::ALL), any::<u8>()).prop_map(|(step, ring)| Frame::TakeOver { step, ring }),
         any::<u64>().prop_map(|window_bytes| Frame::FileSetAsk { window_bytes }),
         any::<(u32, bool)>().prop_map(|(range, read)| Frame::FileSetTook { range, read }),

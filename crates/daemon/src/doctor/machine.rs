@@ -169,6 +169,10 @@ impl MachineReport {
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         let _ = write_line!(text, "Linux {}; {}", self.kernel, self.daemon.describe());
+        if self.daemon.answers {
+            // A refused umount raises no event that could be heard.
+            let _ = write_line!(text, "   before a file system is unmounted: seekless release DIR");
+        }
         for disk in &self.disks {
             let kind = if disk.seeks { "seeks," } else { "does not seek," };
             let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());

@@ -19,7 +19,7 @@ const BELIEVED: Duration = Duration::from_secs(10);
 const PROCESSES_MAX: usize = 4096;
 
 /// Most processes looked at in one round, some 50 us each. The others' reads are heard.
-const LOOKS_MAX: usize = 16;
+pub(super) const LOOKS_MAX: usize = 16;
 
 /// Most lines of a process's mappings looked at: libraries are mapped by the hundred, and the shim is among
 /// the first.

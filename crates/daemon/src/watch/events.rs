@@ -22,6 +22,7 @@ use super::files::Files;
 use super::pauses::Pauses;
 use super::scope::Folders;
 use crate::held::Registry;
+use crate::limits::Limits;
 use crate::settings::DaemonSettings;
 use crate::status::WatchReport;
 
@@ -41,6 +42,7 @@ pub(crate) struct Announcer {
     pub(crate) foretold: Arc<Foretold>,
     pub(crate) folders: Arc<Folders>,
     pub(crate) pauses: Pauses,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) counts: Arc<Counts>,
 }
 
@@ -107,7 +109,14 @@ impl Announcer {
         // Nobody reports a read that is held: it is the very read its answer lets go.
         let call =
             ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.spindle.limits()) };
-        let mut door = EventDoor { announcer: self, want: call.want, count, event: Some(event), now };
+        let mut door = EventDoor {
+            announcer: self,
+            want: call.want,
+            file_id: call.file,
+            count,
+            event: Some(event),
+            now,
+        };
         let submitted = self.engine.submit(call, &mut door);
         match submitted {
             Ok(Submitted::Resident { want, .. }) => {
@@ -155,6 +164,9 @@ impl Announcer {
             // when the reader has gone on.
             return self.counts.own.add();
         }
+        if self.is_limited(tid, call.file, now) {
+            return self.counts.limited.add();
+        }
         let in_memory = counted_before || (!covers_file && is_in_memory(fd.as_fd()));
         if in_memory && !self.is_followed(call.reader, call.file, now) {
             return self.for_nothing(call.file, now);
@@ -165,6 +177,11 @@ impl Announcer {
         }
         // What it is to be, and of how much, can no longer be asked: its thread has gone on.
         self.engine.hit(call, Taken::Unknown, Source::own(fd));
+    }
+
+    /// Whether the control group of a thread limits what it may read of a file's disk.
+    fn is_limited(&self, tid: i32, file: FileId, now: Instant) -> bool {
+        self.limits.holds(u32::try_from(tid).unwrap_or(0), file.dev, now)
     }
 
     /// A read was announced of which nobody needed to hear.
@@ -191,6 +208,7 @@ impl Announcer {
 struct EventDoor<'a> {
     announcer: &'a Announcer,
     want: Want,
+    file_id: FileId,
     /// Bytes that the event names.
     count: u64,
     /// Until its thread is held.
@@ -217,6 +235,10 @@ impl Transport for EventDoor<'_> {
             // A thread of the socket door's engine reads a file under our folders. It must not wait for
             // itself.
             counts.own.add();
+            return Err(Refused::Door);
+        }
+        if self.announcer.is_limited(tid, self.file_id, self.now) {
+            counts.limited.add();
             return Err(Refused::Door);
         }
         let kind = match blocked_call(tid) {

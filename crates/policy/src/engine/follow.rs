@@ -159,7 +159,7 @@ impl DiskEngine {
     pub(super) fn expire_streams(&mut self) {
         while let Some((id, over)) = self.following.table.expire(self.now) {
             self.following.forget(id);
-            self.stats.bytes_wasted += over.unread();
+            self.stats.bytes_wasted += self.following.table.unread_of(&over);
             self.leave_behind(&over);
             self.stream_ended(&over);
             self.spindle.forget_stream(id);
@@ -192,15 +192,23 @@ impl DiskEngine {
     /// there while its file is closed, which happens to files in use when there are too many.
     fn runs_dry(&self, stream: &Stream) -> Option<(Nanos, PieceLen)> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
-        let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
+        let next = self.next_start(stream);
+        let fetched = next >= next_page(stream.file_size);
         let sequential = stream.is_sequential(&self.following.config.streams);
-        let readable = self.files.is_open(stream.file) && !stream.meets_failure();
+        let readable = self.files.stays(stream.file) && !stream.meets_failure();
         if quiet || fetched || !sequential || !readable {
             return None;
         }
         let len = self.piece_len(stream);
-        let enough = stream.unread() >= len.full.saturating_mul(2);
+        // What lies behind a hole is not far ahead of it either.
+        let hole = next.saturating_sub(next_page(stream.fetched));
+        let enough = stream.unread().saturating_add(hole) >= len.full.saturating_mul(2);
         (!enough && len.full >= PAGE).then(|| (stream.runs_dry(stream.last, len.bitrate), len))
+    }
+
+    /// Where the next piece of a stream begins. Rounded up: a page that is partly fetched is fetched.
+    fn next_start(&self, stream: &Stream) -> u64 {
+        self.holes().data_from(stream.file, next_page(stream.fetched))
     }
 
     /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line,
@@ -278,10 +286,10 @@ impl DiskEngine {
     fn next_piece(&self, id: StreamId, len: PieceLen) -> Option<(u64, u64)> {
         let streams = &self.following.table;
         let stream = streams.get(id)?;
-        // Rounded up: a page that is partly fetched is fetched.
-        let start = next_page(stream.fetched);
+        let start = self.next_start(stream);
         let len = self.piece_max(stream, len);
         let end = start.saturating_add(len).min(next_page(stream.file_size));
+        let end = self.holes().next(stream.file, start).map_or(end, |hole| end.min(hole));
         let end = match streams.next_fetched(id, start) {
             Some(next) => end.min(next.max(start + PAGE) / PAGE * PAGE),
             None => end,

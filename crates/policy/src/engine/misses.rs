@@ -48,7 +48,9 @@ impl DiskEngine {
     /// A client reads these bytes itself.
     pub(super) fn left_to_client(&mut self, file: FileId, start: u64, end: u64) {
         if self.config.hears_hits() {
-            self.extents.left_to_client(file, start, end);
+            for (start, end) in self.holes().data(file, start, end) {
+                self.extents.left_to_client(file, start, end);
+            }
         }
     }
 
@@ -64,6 +66,15 @@ impl DiskEngine {
         }
         if !self.spindle.may_block(&self.config) {
             return Err(Reason::QueueFull);
+        }
+        if self.holes().cover(request.file, wanted.start, wanted.end) {
+            if !request.demand.file_set {
+                self.follow_miss(request, wanted, &[]);
+            }
+            self.stats.answered(Verdict::Resident);
+            self.stats.wait.record(Nanos::ZERO);
+            self.spindle.say(request.id, Verdict::Resident);
+            return Ok(());
         }
         if self.goes_by_itself(request) {
             return Err(Reason::DiskOrder);
@@ -97,7 +108,9 @@ impl DiskEngine {
                 bitrate: self.config.bitrate.or_else(|| self.files.bitrate(request.file)).unwrap_or(0),
             }),
         };
+        let holes = self.holes();
         let plan = Plan::lay(wanted, existing, len, read_max);
+        let plan = plan.without_holes(|start, end| holes.data(request.file, start, end));
         if !self.spindle.has_room(&self.config, plan.create.len()) {
             return Err(Reason::QueueFull);
         }
@@ -116,7 +129,8 @@ impl DiskEngine {
             turn,
             ahead_for: None,
         };
-        let blocked = Blocked { since: self.now, pieces: Vec::new(), range };
+        let for_client = !along && !foretold;
+        let blocked = Blocked { since: self.now, pieces: Vec::new(), range, for_client };
         let waits = self.spindle.block(&self.config, request.id, blocked, plan, turn, piece);
         for end in fetched {
             self.fetched(stream, end);
@@ -205,7 +219,9 @@ impl DiskEngine {
         existing: &[(ReadId, u64, u64)],
     ) -> Option<StreamId> {
         let expected = self.counting_on(request.file, wanted.start);
-        let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end);
+        // A hole is never there, and no page of it was evicted.
+        let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end)
+            || self.holes().data_from(request.file, wanted.start) > wanted.start;
         let from = request.from.min(request.offset);
         let stream = self.observe(request.file, from, 0, request.file_size)?;
         self.following.table.locate(stream, request.offset, request.lba);

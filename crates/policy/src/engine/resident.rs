@@ -91,7 +91,8 @@ impl DiskEngine {
     pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
         // A page is missing or it is not.
         let (start, end) = (start / PAGE * PAGE, next_page(end));
-        if start >= end || self.spindle.is_under_way(file, start, end) {
+        let is_hole = self.holes().data_from(file, start) > start;
+        if start >= end || is_hole || self.spindle.is_under_way(file, start, end) {
             return;
         }
         self.unpin(file, start, end, false);

@@ -8,6 +8,7 @@ use seekless_units::{Bytes, Lba, Nanos};
 
 use super::{Lengths, Persistence, Rate, StreamConfig};
 use crate::FileId;
+use crate::holes::Holes;
 use crate::piece::address;
 
 /// Name of a stream; never used twice.
@@ -188,12 +189,15 @@ impl OfFile {
         self.standings[new] = to;
     }
 
-    /// Counts the unread bytes anew; those of before.
-    fn recount(&mut self) -> u64 {
+    /// Counts the unread bytes anew, without holes; those of before.
+    fn recount(&mut self, file: FileId, holes: &Holes) -> u64 {
         let (mut upto, mut unread) = (0, 0);
         for stream in &self.standings {
-            unread += stream.fetched.saturating_sub(stream.position.max(upto));
-            upto = upto.max(stream.fetched);
+            let from = stream.position.max(upto);
+            if from < stream.fetched {
+                unread += stream.fetched - from - holes.bytes(file, from, stream.fetched);
+                upto = stream.fetched;
+            }
         }
         core::mem::replace(&mut self.unread, unread)
     }
@@ -216,6 +220,7 @@ pub(crate) struct Streams {
     waiting: usize,
     persistence: Persistence,
     lengths: Lengths,
+    holes: Holes,
 }
 
 impl Streams {
@@ -232,6 +237,31 @@ impl Streams {
             waiting: 0,
             persistence: Persistence::new(depth),
             lengths: Lengths::default(),
+            holes: Holes::default(),
+        }
+    }
+
+    /// Where files have holes.
+    pub(crate) fn holes(&self) -> &Holes {
+        &self.holes
+    }
+
+    /// Changes what is known of a file's holes.
+    pub(crate) fn change_holes(&mut self, file: FileId, change: impl FnOnce(&mut Holes)) {
+        change(&mut self.holes);
+        self.recount(file);
+    }
+
+    /// Fetched for a stream and not yet read, in bytes: without holes.
+    pub(crate) fn unread_of(&self, stream: &Stream) -> u64 {
+        stream.unread() - self.holes.bytes(stream.file, stream.position, stream.fetched)
+    }
+
+    /// Counts the unread bytes of a file anew.
+    fn recount(&mut self, file: FileId) {
+        if let Some(of) = self.files.get_mut(&file) {
+            self.unread -= u128::from(of.recount(file, &self.holes));
+            self.unread += u128::from(of.unread);
         }
     }
 
@@ -324,9 +354,11 @@ impl Streams {
 
     /// Notes that everything before `upto` is fetched, or queued to be, on behalf of a stream.
     pub(crate) fn fetched(&mut self, id: StreamId, upto: u64) {
+        let Some(Stream { file, fetched, .. }) = self.streams.get(&id) else { return };
+        let from = self.holes.data_from(*file, *fetched);
         self.change(id, |stream| {
             if upto > stream.fetched {
-                stream.piece = upto - stream.fetched;
+                stream.piece = upto.saturating_sub(from);
                 stream.fetched = upto;
             }
         });
@@ -473,9 +505,9 @@ impl Streams {
         self.by_last.remove(&(stream.last, id));
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
-            self.unread -= u128::from(of.recount());
-            self.unread += u128::from(of.unread);
-            if of.standings.is_empty() {
+            let is_last = of.standings.is_empty();
+            self.recount(stream.file);
+            if is_last {
                 self.files.remove(&stream.file);
             }
         }
@@ -493,13 +525,12 @@ impl Streams {
             self.by_last.remove(&(last, id));
             self.by_last.insert((stream.last, id));
         }
-        let to = Standing::of(id, stream);
+        let (file, to) = (stream.file, Standing::of(id, stream));
         if to != from
-            && let Some(of) = self.files.get_mut(&stream.file)
+            && let Some(of) = self.files.get_mut(&file)
         {
             of.moved(from, to);
-            self.unread -= u128::from(of.recount());
-            self.unread += u128::from(of.unread);
+            self.recount(file);
         }
     }
 }

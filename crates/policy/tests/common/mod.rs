@@ -108,6 +108,8 @@ pub(crate) struct Model {
     along: Vec<(FileId, u64, u64)>,
     /// Whatever was in memory once, as far as the engine can know.
     seen: Ranges,
+    /// What was said to be a hole once.
+    holes: Ranges,
     read_names: BTreeSet<ReadId>,
     /// Requests of names in use that were not refused yet.
     duplicates: u64,
@@ -132,6 +134,7 @@ impl Model {
             blocked: BTreeMap::new(),
             along: Vec::new(),
             seen: Ranges::default(),
+            holes: Ranges::default(),
             read_names: BTreeSet::new(),
             duplicates: 0,
             gone: 0,
@@ -166,6 +169,7 @@ impl Model {
             Event::Opened { file } => {
                 self.open.insert(file);
             }
+            Event::Hole { file, from, upto } => self.holes.add(file, from, upto),
             Event::Access(a) => {
                 let end = a.offset.saturating_add(a.len).min(a.file_size.max(a.offset));
                 self.seen.add(a.file, a.offset, end);
@@ -295,7 +299,11 @@ impl Model {
                 .saturating_add(len)
                 .min(size)
                 .min(start.saturating_add(self.config.read_max.0));
-            assert!(arrived.covers(request.file, start, end), "{request:?} is resident with {arrived:?}");
+            let mut there = arrived;
+            for (from, upto) in self.holes.within(request.file, start, end) {
+                there.add(request.file, from, upto);
+            }
+            assert!(there.covers(request.file, start, end), "{request:?} is resident with {there:?}");
         }
     }
 
