@@ -57,6 +57,7 @@ mod status;
 mod strikes;
 mod take_over;
 mod top;
+mod unit_filter;
 mod watch;
 
 pub use daemon::Daemon;

@@ -15,8 +15,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use seekless_engine::{
-    Completion, Devices, Engine, ForwardedCall, OnAnswer, Passed, Refused, Reported, Submitted, Ticket,
-    Transport, lock, run_first,
+    ClientDemand, Completion, Devices, Engine, ForwardedCall, OnAnswer, Passed, Refused, Reported, Submitted,
+    Ticket, Transport, lock, run_first,
 };
 use seekless_kernel::fdpass;
 use seekless_kernel::ring::Record;
@@ -465,7 +465,8 @@ impl Receptionist {
             pass(PassReason::BadRequest);
             return self.strike(uid, Weight::Strike);
         };
-        let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, ..call };
+        let demand = ClientDemand { random: need.reads_at_random(), ..ClientDemand::default() };
+        let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, demand, ..call };
         let now = Instant::now();
         // Advice is no read: none is reported for it.
         if !need.call.is_advice() {

@@ -180,8 +180,8 @@ impl DiskLoop {
         let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
         self.pending.insert(id, pending);
         let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let ClientDemand { bitrate, file_set, .. } = ask.demand;
-        let demand = Demand { deadline, bitrate, file_set, ..Demand::default() };
+        let ClientDemand { bitrate, file_set, random, .. } = ask.demand;
+        let demand = Demand { deadline, bitrate, file_set, random, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
         // The order of a file set's files foretells nothing.

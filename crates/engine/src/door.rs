@@ -80,6 +80,8 @@ pub struct ClientDemand {
     pub bitrate: Option<u64>,
     /// A file set asks ([`seekless_policy::Demand::file_set`]): [`crate::Engine::took`] ends it.
     pub file_set: bool,
+    /// The file is read at random ([`seekless_policy::Demand::random`]).
+    pub random: bool,
 }
 
 /// A request on its way to a disk thread.

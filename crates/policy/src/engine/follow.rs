@@ -68,6 +68,10 @@ impl Following {
     }
 }
 
+/// A stream that waits for its bytes is looked at again after this long whether it has stopped. Half: twice as
+/// many looks at each of those that wait. Double: one that stops meanwhile is known as much later.
+const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
+
 /// Where the next page begins, at the offset itself or after it.
 pub(super) fn next_page(offset: u64) -> u64 {
     offset.min(i64::MAX as u64).next_multiple_of(PAGE)
@@ -125,6 +129,7 @@ impl DiskEngine {
             self.following.forget(id);
             self.stream_ended(&over);
         }
+        self.following.table.advised(stream, self.files.is_random(file));
         Some(stream)
     }
 
@@ -160,6 +165,9 @@ impl DiskEngine {
     }
 
     pub(super) fn expire_streams(&mut self) {
+        let spindle = &self.spindle;
+        let waits = |s: &Stream| spindle.is_under_way(s.file, s.position, s.position.saturating_add(PAGE));
+        self.following.table.note_stopped(self.now, LOOK_AGAIN, waits);
         while let Some((id, over)) = self.following.table.expire(self.now) {
             self.following.forget(id);
             self.stats.bytes_wasted += over.unread();
@@ -191,8 +199,8 @@ impl DiskEngine {
     /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the
     /// next. With that, what the sizing algorithm says of its next piece. `None` while there is nothing to
     /// read ahead for it: it is quiet, not sequential, fetched to its end, before bytes that could not be
-    /// read, or has two pieces ahead of it (how fast it reads is not known from its first burst). Nor is
-    /// there while its file is closed, which happens to files in use when there are too many.
+    /// read, or has two pieces ahead of it (how fast it reads is not known from its first burst), or half of
+    /// one where nothing says how far it goes. Nor is there while its file is closed, which happens to files in use when there are too many.
     fn runs_dry(&self, stream: &Stream) -> Option<(Nanos, PieceLen)> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);
@@ -202,7 +210,10 @@ impl DiskEngine {
             return None;
         }
         let len = self.piece_len(stream);
-        let enough = stream.unread() >= len.full.saturating_mul(2);
+        let enough = match self.starts_slowly(stream) {
+            true => stream.unread() >= len.full / 2,
+            false => stream.unread() >= len.full.saturating_mul(2),
+        };
         (!enough && len.full >= PAGE).then(|| (stream.runs_dry(stream.last, len.bitrate), len))
     }
 

@@ -1,0 +1,179 @@
+//! How far readers go that do not begin at the head of a file, known within seconds.
+//!
+//! A stream is over when it has been silent for half a minute. A swarm of peers that each take one piece of a
+//! file has begun a thousand streams by then, and every byte read ahead of them is wasted. So a stream that
+//! stops counts as ended at once, on probation: when it has been silent for several times as long as ever
+//! before. If it reads again it has not ended, and if that is the rule nothing is believed of those that stop.
+//! Clients that begin at the head of a file are judged by true ends only: a viewer's first burst is followed
+//! by the first of many silences.
+//!
+//! Readers that said they read at random (`POSIX_FADV_RANDOM`) are a kind of their own: what others do says
+//! nothing about them.
+
+use seekless_sizing::controller::RECENT;
+use seekless_units::Nanos;
+
+use super::lengths::{Lengths, Part, rest_of};
+
+/// Least silence after which a stream counts as having stopped. Half: readers on a busy disk count as stopped
+/// while they wait. Double: a swarm wastes twice as much before it is known.
+const STOPS_AFTER: Nanos = Nanos::from_secs(1);
+
+/// By how many times its longest silence a stream must exceed it. Half: jitter counts as an end. Double: as
+/// for [`STOPS_AFTER`].
+const TIMES_LONGEST: u64 = 8;
+
+/// The part of the streams that went no further than the end of a piece, for readers that said nothing of
+/// themselves. With half, every other one would wait at the end of a piece; with all, one reader of a whole
+/// file would have pieces read to the end for all.
+const MOST: Part = (3, 4);
+
+/// What a stream is like, as far as that says how far it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunKind {
+    /// It began at the head of its file.
+    Head,
+    /// It began elsewhere.
+    Elsewhere,
+    /// Its reader said that it reads at random.
+    Random,
+}
+
+/// What was seen of the streams of one kind.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// Of those that ended.
+    ended: Lengths,
+    /// Of those that have stopped, and neither ended nor gone on.
+    stopped: Lengths,
+    /// Streams that have stopped, and of these those that went on. Old ones fade.
+    stops: u32,
+    resumed: u32,
+}
+
+impl Seen {
+    /// Most that stopped have not gone on.
+    fn stops_are_ends(&self) -> bool {
+        2 * self.resumed <= self.stops
+    }
+
+    fn rest(&self, run: u64, part: Part) -> Option<u64> {
+        match self.stops_are_ends() {
+            true => rest_of(&[&self.ended, &self.stopped], run, part),
+            false => rest_of(&[&self.ended], run, part),
+        }
+    }
+}
+
+/// What was seen of all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs {
+    elsewhere: Seen,
+    random: Seen,
+}
+
+/// How long a stream is silent that has stopped; `longest` is its longest silence so far.
+pub(crate) fn stops_after(longest: Nanos) -> Nanos {
+    STOPS_AFTER.max(Nanos(longest.0.saturating_mul(TIMES_LONGEST)))
+}
+
+impl Runs {
+    fn of(&mut self, kind: RunKind) -> Option<&mut Seen> {
+        match kind {
+            RunKind::Head => None,
+            RunKind::Elsewhere => Some(&mut self.elsewhere),
+            RunKind::Random => Some(&mut self.random),
+        }
+    }
+
+    /// A stream has stopped after so many bytes.
+    pub(crate) fn stopped(&mut self, kind: RunKind, run: u64) {
+        let Some(seen) = self.of(kind) else { return };
+        seen.stopped.ended(run);
+        seen.stops += 1;
+        if seen.stops >= 2 * RECENT {
+            (seen.stops, seen.resumed) = (seen.stops / 2, seen.resumed / 2);
+        }
+    }
+
+    /// One that had stopped after so many bytes goes on.
+    pub(crate) fn resumed(&mut self, kind: RunKind, run: u64) {
+        let Some(seen) = self.of(kind) else { return };
+        seen.stopped.goes_on(run);
+        seen.resumed = (seen.resumed + 1).min(seen.stops);
+    }
+
+    /// A run has ended after so many bytes; `stopped` says what its stream was known by when it stopped.
+    pub(crate) fn ended(&mut self, kind: RunKind, run: u64, stopped: Option<(RunKind, u64)>) {
+        if let Some((kind, run)) = stopped
+            && let Some(seen) = self.of(kind)
+        {
+            seen.stopped.goes_on(run);
+        }
+        if let Some(seen) = self.of(kind) {
+            seen.ended.ended(run);
+        }
+    }
+
+    /// How much further one of this kind goes that has read so much: half of those that read at random went no
+    /// further, and most of the others that began elsewhere. `None`: not known.
+    pub(crate) fn rest(&self, kind: RunKind, run: u64) -> Option<u64> {
+        match kind {
+            RunKind::Head => None,
+            RunKind::Elsewhere => self.elsewhere.rest(run, MOST),
+            RunKind::Random => self.random.rest(run, super::lengths::HALF),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const M: u64 = 1 << 20;
+
+    #[test]
+    fn streams_that_stop_count_at_once_and_not_when_they_go_on() {
+        let mut runs = Runs::default();
+        let elsewhere = RunKind::Elsewhere;
+        (0..16).for_each(|_| runs.stopped(elsewhere, 2 * M));
+        assert_eq!(runs.rest(elsewhere, M / 2), Some(3 * M / 2));
+        assert_eq!(runs.rest(RunKind::Random, 0), None, "a kind says nothing about another");
+        (0..16).for_each(|_| runs.resumed(elsewhere, 2 * M));
+        assert_eq!(runs.rest(elsewhere, M / 2), None);
+        // Where going on is the rule a silence says nothing.
+        (0..15).for_each(|_| runs.stopped(elsewhere, 2 * M));
+        assert_eq!(runs.rest(elsewhere, 0), None);
+        (0..32).for_each(|_| runs.ended(elsewhere, 8 * M, None));
+        assert_eq!(runs.rest(elsewhere, 0), Some(8 * M), "an end does");
+    }
+
+    #[test]
+    fn one_in_four_may_go_further_than_a_piece() {
+        let mut runs = Runs::default();
+        for i in 0..64 {
+            runs.stopped(RunKind::Elsewhere, if i % 4 == 0 { 64 * M } else { 2 * M });
+        }
+        assert_eq!(runs.rest(RunKind::Elsewhere, 0), Some(2 * M));
+        assert_eq!(runs.rest(RunKind::Elsewhere, 3 * M), Some(61 * M), "those that went further go on");
+    }
+
+    #[test]
+    fn a_stream_that_stopped_and_ended_counts_once() {
+        let mut runs = Runs::default();
+        for _ in 0..15 {
+            runs.stopped(RunKind::Random, 2 * M);
+            runs.ended(RunKind::Random, 2 * M, Some((RunKind::Random, 2 * M)));
+        }
+        assert_eq!(runs.rest(RunKind::Random, 0), None, "fifteen are too few");
+        runs.stopped(RunKind::Random, 2 * M);
+        assert_eq!(runs.rest(RunKind::Random, 0), Some(2 * M));
+    }
+
+    #[test]
+    fn a_silence_is_judged_by_those_before() {
+        assert_eq!(stops_after(Nanos::ZERO), STOPS_AFTER);
+        assert_eq!(stops_after(Nanos::from_secs(10)), Nanos::from_secs(80));
+        assert_eq!(stops_after(Nanos::MAX), Nanos::MAX);
+    }
+}
