@@ -205,7 +205,7 @@ fn what_was_learnt_of_pieces_is_read_whole() {
     let mut piece = |machine: &mut Machine, number: u64| {
         let before = machine.engine.stats().reads;
         for block in 0..PIECE / BLOCK {
-            now = now + Nanos::from_millis(5);
+            now += Nanos::from_millis(5);
             let file = FileId { dev: 8, ino: 1 + number % FILES };
             machine.read(now, Door::Advised, file, (7 * number + 1) * PIECE + block * BLOCK, BLOCK);
         }
@@ -224,7 +224,7 @@ fn a_reader_that_goes_on_is_read_ahead_for_beside_a_swarm() {
     let mut now = Nanos::ZERO;
     for number in 0..40u64 {
         for block in 0..PIECE / BLOCK {
-            now = now + Nanos::from_millis(2);
+            now += Nanos::from_millis(2);
             let file = FileId { dev: 8, ino: 1 + number % FILES };
             machine.read(now, Door::Waits, file, (7 * number + 1) * PIECE + block * BLOCK, BLOCK);
         }
@@ -232,7 +232,7 @@ fn a_reader_that_goes_on_is_read_ahead_for_beside_a_swarm() {
     let (file, start) = (FileId { dev: 8, ino: 99 }, 100 * M);
     let before = machine.engine.stats();
     for block in 0..64 * M / BLOCK {
-        now = now + Nanos::from_millis(2);
+        now += Nanos::from_millis(2);
         machine.read(now, Door::Waits, file, start + block * BLOCK, BLOCK);
     }
     let after = machine.engine.stats();
@@ -296,17 +296,4 @@ fn a_read_at_random_is_passed_through_at_the_head_of_its_file_too() {
         _ => None,
     });
     assert_eq!(read, Some((0, M)));
-    // Until its reader says otherwise.
-    engine
-        .handle(Nanos::from_secs(1), Event::Done { read: seekless_policy::ReadId(0), outcome: Outcome::Ok });
-}
-
-#[test]
-fn debug_whole() {
-    let mut last = (0.0, 0u64);
-    for s in 1..=12 {
-        let a = amplification(auto(), Door::Waits, Pattern::Whole, s);
-        println!("{s} s: {a:.3}  in this second {:.3}", a * s as f64 - last.0 * last.1 as f64);
-        last = (a, s);
-    }
 }

@@ -1,15 +1,16 @@
 //! Which files the host has said that it reads at random (`POSIX_FADV_RANDOM`, `MADV_RANDOM`).
 //!
-//! The kernel keeps that with the open file and shows it nowhere. We keep no descriptors, so it is remembered by file: a
-//! small, lossy table of fingerprints. The last word about a file holds. A fingerprint that is lost, or met by chance,
-//! costs some reading ahead that is not used, or is missing: a hint, like all of this.
+//! The kernel keeps that with the open file and shows it nowhere. We keep no descriptors, so it is remembered
+//! by file: a small, lossy table of fingerprints. The last word about a file holds. A fingerprint that is
+//! lost, or met by chance, costs some reading ahead that is not used, or is missing: a hint, like all of
+//! this.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::marks::FileId;
 
-/// Files remembered, 16 KiB. At half of it a client of some thousand torrents is forgotten in part; at double the table
-/// takes twice as much of a process that uses it.
+/// Files remembered, 16 KiB. At half of it a client of some thousand torrents is forgotten in part; at double
+/// the table takes twice as much of a process that uses it.
 const SLOTS: usize = 1 << 12;
 
 /// Places that a file may be found at.

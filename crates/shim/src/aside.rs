@@ -1,14 +1,17 @@
 //! Numbers of descriptors: none of ours stands where the host expects one of its own.
 //!
-//! The kernel gives a new descriptor the lowest number that is free. A host that has closed 0, 1 or 2 would write its log
-//! lines into our socket and take its standard input from there, and `close(1); open()` would not give it 1. So:
+//! The kernel gives a new descriptor the lowest number that is free. A host that has closed 0, 1 or 2 would
+//! write its log lines into our socket and take its standard input from there, and `close(1); open()` would
+//! not give it 1. So:
 //!
 //! - a descriptor is made only while 0, 1 and 2 are taken, and otherwise the call goes on without us;
 //! - it is moved at once to a high number ([`ABOVE`]), and the low one is free again;
-//! - a host's `close` of 0, 1 or 2 and the making of ours exclude one another ([`while_closing`]). A close that
-//!   is no call of `close` (inside `fclose`, a raw system call) is found by a look before. Some hundred nanoseconds remain.
+//! - a host's `close` of 0, 1 or 2 and the making of ours exclude one another ([`before_closing`]). A close
+//!   that is no call of `close` (inside `fclose`, a raw system call) is found by a look before. Some hundred
+//!   nanoseconds remain.
 //!
-//! No lock: what is kept are numbers, each of which heals by itself in a forked child or when a thread vanishes.
+//! No lock: what is kept are numbers, each of which heals by itself in a forked child or when a thread
+//! vanishes.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,30 +20,31 @@ use libc::c_int;
 
 use crate::host;
 
-/// Ours are moved to the first of these numbers, or the next free one above it, that the process may have. 960: the
-/// kernel's table of descriptors grows to 1,024 entries (8 KiB) once, which is as far as `select` reaches. At half of it a
-/// server with some hundred files meets ours; at double the table takes twice as much in every process. The others are
-/// for small limits (`RLIMIT_NOFILE`).
+/// Ours are moved to the first of these numbers, or the next free one above it, that the process may have.
+/// 960: the kernel's table of descriptors grows to 1,024 entries (8 KiB) once, which is as far as `select`
+/// reaches. At half of it a server with some hundred files meets ours; at double the table takes twice as
+/// much in every process. The others are for small limits (`RLIMIT_NOFILE`).
 const ABOVE: [c_int; 5] = [960, 240, 60, 15, 3];
 
 /// Standard input, output and error.
 const STANDARD: std::ops::RangeInclusive<c_int> = 0..=2;
 
-/// When one of 0 to 2 was seen free, no descriptor is made for so long, milliseconds: a host that closes one may
-/// do so again. Half: twice as many looks at a host that has none. Double: a host that is about to put itself into the
-/// background is left alone for longer.
+/// When one of 0 to 2 was seen free, no descriptor is made for so long, milliseconds: a host that closes one
+/// may do so again. Half: twice as many looks at a host that has none. Double: a host that is about to put
+/// itself into the background is left alone for longer.
 const FREE_PAUSE_MS: u64 = 1_000;
 
-/// How long the host's closing keeps ours from being made, milliseconds, if its end is not heard of. A thread that loses
-/// its processor in between for longer meets the look.
+/// How long the host's closing keeps ours from being made, milliseconds, if its end is not heard of. A thread
+/// that loses its processor in between for longer meets the look.
 const CLOSING_MS: u64 = 100;
 
-/// Longest a host's `close` waits for ours to be made and moved. That takes microseconds; once in the life of a process
-/// with threads, when the table grows, some milliseconds. At half of it a busy machine may take longer.
+/// Longest a host's `close` waits for ours to be made and moved. That takes microseconds; once in the life of
+/// a process with threads, when the table grows, some milliseconds. At half of it a busy machine may take
+/// longer.
 const MAKING_NS_MAX: u64 = 50_000_000;
 
-/// Threads that make a descriptor now: the process above, their number below. The number of another process is not ours:
-/// it was copied by `fork`, or is the parent's after `vfork`.
+/// Threads that make a descriptor now: the process above, their number below. The number of another process
+/// is not ours: it was copied by `fork`, or is the parent's after `vfork`.
 static MAKING: AtomicU64 = AtomicU64::new(0);
 /// The host closes one of 0 to 2 until then.
 static CLOSING_UNTIL_MS: AtomicU64 = AtomicU64::new(0);
@@ -103,7 +107,8 @@ pub(crate) fn is_standard(number: c_int) -> bool {
     STANDARD.contains(&number)
 }
 
-/// Before the host closes one of 0 to 2: none of ours is made from now on, and the one that is being made is out of the way.
+/// Before the host closes one of 0 to 2: none of ours is made from now on, and the one that is being made is
+/// out of the way.
 pub(crate) fn before_closing() {
     let (pid, _) = host::pid_tid();
     CLOSING_UNTIL_MS.store(host::coarse_ms().saturating_add(CLOSING_MS), Ordering::SeqCst);

@@ -44,7 +44,9 @@ pub(crate) fn init() {
     if STATE.compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Acquire).is_err() {
         return;
     }
-    OWN_UID.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
+    // From the loader: a system call may be forbidden, which is not known yet.
+    // SAFETY: reads what the kernel put beside the environment.
+    OWN_UID.store(unsafe { libc::getauxval(libc::AT_EUID) } as u32, Ordering::Relaxed);
     if let Some(ms) = variable(c"SEEKLESS_PATIENCE_MS").and_then(number) {
         PATIENCE.store(ms.clamp(1, WAIT_MS_MAX), Ordering::Relaxed);
     }

@@ -1,11 +1,12 @@
 //! Filters of system calls (seccomp): a call of ours that one forbids would end the host.
 //!
-//! - A filter that the host installs is seen coming, because it is installed by `prctl` or `syscall`, which are among our
-//!   [`hooks`](crate::hooks). We switch off for good first ([`shut`]): the state says "off", every thread that is inside of us
-//!   comes out, and from then on we make no system call whatever, not even to close a descriptor.
-//! - A filter that was there when the program began ([`is_inherited`]) is known by `/proc/self/status`. To look there takes
-//!   the calls that the loader has just made to load us. We stay off, unless `SEEKLESS_SECCOMP=allow` says that the filter
-//!   allows what we do.
+//! - A filter that the host installs is seen coming, because it is installed by `prctl` or `syscall`, which
+//!   are among our [`hooks`](crate::hooks). We switch off for good first ([`shut`]): the state says "off",
+//!   every thread that is inside of us comes out, and from then on we make no system call whatever, not even
+//!   to close a descriptor.
+//! - A filter that was there when the program began ([`is_inherited`]) is known by `/proc/self/status`. To
+//!   look there takes the calls that the loader has just made to load us. We stay off, unless
+//!   `SEEKLESS_SECCOMP=allow` says that the filter allows what we do.
 //!
 //! Not seen: a filter installed without the C library (Go, a static program's own instructions).
 
@@ -20,9 +21,9 @@ use crate::{config, host};
 /// Counters of threads inside, spread so that threads on different processors seldom share one.
 const LINES: usize = 64;
 
-/// Longest a filter waits for threads to come out of us, nanoseconds. They look every [`LOOK_MS`]; the rest is for
-/// a busy machine. A thread that left us by `siglongjmp` is waited for in vain. At half of it a thread that lost
-/// its processor may be met by the filter; at double such a host starts its sandbox so much later.
+/// Longest a filter waits for threads to come out of us, nanoseconds. They look every [`LOOK_MS`]; the rest
+/// is for a busy machine. A thread that left us by `siglongjmp` is waited for in vain. At half of it a thread
+/// that lost its processor may be met by the filter; at double such a host starts its sandbox so much later.
 const OUT_NS_MAX: u64 = 2_000_000_000;
 
 /// A wait looks so often whether we are off, milliseconds. At half of it a waiting thread wakes twice as
@@ -101,7 +102,10 @@ pub(crate) extern "C" fn before_syscall(number: c_long, first: c_ulong, _second:
 /// Whether this thread is under a filter; also where that cannot be told.
 pub(crate) fn is_inherited() -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let Ok(status) = rustix::fs::open(c"/proc/self/status", flags, Mode::empty()) else { return true };
+    // By the call that the loader makes: the older `open` may be forbidden.
+    let Ok(status) = rustix::fs::openat(rustix::fs::CWD, c"/proc/self/status", flags, Mode::empty()) else {
+        return true;
+    };
     let mode = seccomp_mode(|into| rustix::io::read(&status, into).unwrap_or(0));
     // SAFETY: ours, and not used after. Not by the C library's `close`, which is one of our hooks.
     unsafe { rustix::io::close(std::os::fd::IntoRawFd::into_raw_fd(status)) };

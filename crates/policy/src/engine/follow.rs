@@ -45,7 +45,7 @@ pub(super) struct Following {
 impl Following {
     pub(super) fn new(config: AheadConfig, bitrate: Option<u64>, depth: Bytes) -> Following {
         Following {
-            table: Streams::new(config.streams.clone(), depth),
+            table: Streams::new(config.streams.clone(), depth).with_slack(config.slack),
             config,
             upcoming: ByTime::default(),
             taking: ByTime::default(),
@@ -67,10 +67,6 @@ impl Following {
         self.by_kernel.remove(&stream);
     }
 }
-
-/// A stream that waits for its bytes is looked at again after this long whether it has stopped. Half: twice as
-/// many looks at each of those that wait. Double: one that stops meanwhile is known as much later.
-const LOOK_AGAIN: Nanos = Nanos::from_secs(1);
 
 /// Where the next page begins, at the offset itself or after it.
 pub(super) fn next_page(offset: u64) -> u64 {
@@ -167,7 +163,7 @@ impl DiskEngine {
     pub(super) fn expire_streams(&mut self) {
         let spindle = &self.spindle;
         let waits = |s: &Stream| spindle.is_under_way(s.file, s.position, s.position.saturating_add(PAGE));
-        self.following.table.note_stopped(self.now, LOOK_AGAIN, waits);
+        self.following.table.note_stopped(self.now, waits);
         while let Some((id, over)) = self.following.table.expire(self.now) {
             self.following.forget(id);
             self.stats.bytes_wasted += over.unread();
@@ -200,7 +196,8 @@ impl DiskEngine {
     /// next. With that, what the sizing algorithm says of its next piece. `None` while there is nothing to
     /// read ahead for it: it is quiet, not sequential, fetched to its end, before bytes that could not be
     /// read, or has two pieces ahead of it (how fast it reads is not known from its first burst), or half of
-    /// one where nothing says how far it goes. Nor is there while its file is closed, which happens to files in use when there are too many.
+    /// one where nothing says how far it goes. Nor is there while its file is closed, which happens to files
+    /// in use when there are too many.
     fn runs_dry(&self, stream: &Stream) -> Option<(Nanos, PieceLen)> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let fetched = next_page(stream.fetched) >= next_page(stream.file_size);

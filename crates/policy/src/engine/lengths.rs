@@ -8,8 +8,8 @@
 //!   (\[C\] 2) driven by what the client did, not by how often it was prefetched for. Where clients are seen
 //!   to stay ([`crate::Persistence`]) it does not bind.
 //! - *Runs*: where readers that do not begin at the head of a file stop at about the same length, as peers do
-//!   that take a piece of a file each, no piece goes further. For a reader that said it reads at random nothing
-//!   is read beyond what it asks for until that is known.
+//!   that take a piece of a file each, no piece goes further. For a reader that said it reads at random
+//!   nothing is read beyond what it asks for until that is known.
 //! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
 
 use alloc::vec::Vec;
@@ -97,8 +97,8 @@ impl DiskEngine {
         }
     }
 
-    /// Longest piece for a stream of which nothing says how far it goes: what it has read so far, and at least
-    /// what the disk transfers in one switch. Clients that begin at the head of a file mostly go on.
+    /// Longest piece for a stream of which nothing says how far it goes: what it has read so far, and at
+    /// least what the disk transfers in one switch. Clients that begin at the head of a file mostly go on.
     fn slow_start(&self, stream: &Stream) -> u64 {
         match self.starts_slowly(stream) {
             true => stream.run.max(self.service.depth().0),
@@ -111,8 +111,8 @@ impl DiskEngine {
         self.size.end_evidence() == EndEvidence::Ends && self.following.table.is_unknown(stream)
     }
 
-    /// Bytes beyond what is fetched for a stream at which those of its kind stop, if a piece is to end there. A
-    /// paper's sizes are left as they are, but for readers that said they read at random.
+    /// Bytes beyond what is fetched for a stream at which those of its kind stop, if a piece is to end there.
+    /// A paper's sizes are left as they are, but for readers that said they read at random.
     fn run_rest(&self, stream: &Stream) -> u64 {
         if !stream.random && self.size.end_evidence() == EndEvidence::Ignored {
             return u64::MAX;

@@ -168,8 +168,9 @@ impl DiskEngine {
 
     /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head
     /// of a file a client counts as sequential from its first read, as in Linux, unless those that came as
-    /// far went no further. One that said it reads at random counts as sequential nowhere. Beside a read of the kernel's (`along`) nobody waits for what is read here, so
-    /// nothing is read for a client that is not known to go on, however much it asked for.
+    /// far went no further. One that said it reads at random counts as sequential nowhere. Beside a read of
+    /// the kernel's (`along`) nobody waits for what is read here, so nothing is read for a client that is not
+    /// known to go on, however much it asked for.
     fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, along: bool) -> MissAction {
         let Some(stream) = stream.and_then(|id| self.following.table.get(id)) else {
             return MissAction::ReadAhead;

@@ -75,8 +75,8 @@ pub(crate) type Part = (u32, u32);
 /// As many go on further as do not.
 pub(crate) const HALF: Part = (1, 2);
 
-/// Of the streams of all of `seen` that read `consumed` bytes or more and have ended, this part went on for at
-/// most so many bytes; `None` until enough have come as far.
+/// Of the streams of all of `seen` that read `consumed` bytes or more and have ended, this part went on for
+/// at most so many bytes; `None` until enough have come as far.
 pub(crate) fn rest_of(seen: &[&Lengths], consumed: u64, (part, whole): Part) -> Option<u64> {
     let first = class_of(consumed);
     // Of those of its own class it is not known whether they came as far, but for the longest.

@@ -2,26 +2,17 @@
 //!
 //! A stream is over when it has been silent for half a minute. A swarm of peers that each take one piece of a
 //! file has begun a thousand streams by then, and every byte read ahead of them is wasted. So a stream that
-//! stops counts as ended at once, on probation: when it has been silent for several times as long as ever
-//! before. If it reads again it has not ended, and if that is the rule nothing is believed of those that stop.
-//! Clients that begin at the head of a file are judged by true ends only: a viewer's first burst is followed
-//! by the first of many silences.
+//! stops counts as ended at once, on probation: when it has been silent for longer than ever before, by the
+//! slack that a client's jitter is allowed. If it reads again it has not ended, and if that is the rule
+//! nothing is believed of those that stop. Clients that begin at the head of a file are judged by true ends
+//! only: a viewer's first burst is followed by the first of many silences.
 //!
 //! Readers that said they read at random (`POSIX_FADV_RANDOM`) are a kind of their own: what others do says
 //! nothing about them.
 
 use seekless_sizing::controller::RECENT;
-use seekless_units::Nanos;
 
 use super::lengths::{Lengths, Part, rest_of};
-
-/// Least silence after which a stream counts as having stopped. Half: readers on a busy disk count as stopped
-/// while they wait. Double: a swarm wastes twice as much before it is known.
-const STOPS_AFTER: Nanos = Nanos::from_secs(1);
-
-/// By how many times its longest silence a stream must exceed it. Half: jitter counts as an end. Double: as
-/// for [`STOPS_AFTER`].
-const TIMES_LONGEST: u64 = 8;
 
 /// The part of the streams that went no further than the end of a piece, for readers that said nothing of
 /// themselves. With half, every other one would wait at the end of a piece; with all, one reader of a whole
@@ -57,6 +48,11 @@ impl Seen {
         2 * self.resumed <= self.stops
     }
 
+    /// It is known that most go on.
+    fn goes_on(&self) -> bool {
+        self.stops >= super::BELIEVED_AFTER && !self.stops_are_ends()
+    }
+
     fn rest(&self, run: u64, part: Part) -> Option<u64> {
         match self.stops_are_ends() {
             true => rest_of(&[&self.ended, &self.stopped], run, part),
@@ -70,11 +66,6 @@ impl Seen {
 pub(crate) struct Runs {
     elsewhere: Seen,
     random: Seen,
-}
-
-/// How long a stream is silent that has stopped; `longest` is its longest silence so far.
-pub(crate) fn stops_after(longest: Nanos) -> Nanos {
-    STOPS_AFTER.max(Nanos(longest.0.saturating_mul(TIMES_LONGEST)))
 }
 
 impl Runs {
@@ -115,8 +106,19 @@ impl Runs {
         }
     }
 
-    /// How much further one of this kind goes that has read so much: half of those that read at random went no
-    /// further, and most of the others that began elsewhere. `None`: not known.
+    /// Whether nothing is known of how far one of this kind goes that has read so much: not even that most go
+    /// on after a silence.
+    pub(crate) fn is_unknown(&self, kind: RunKind, run: u64) -> bool {
+        let goes_on = match kind {
+            RunKind::Head => true,
+            RunKind::Elsewhere => self.elsewhere.goes_on(),
+            RunKind::Random => self.random.goes_on(),
+        };
+        !goes_on && self.rest(kind, run).is_none()
+    }
+
+    /// How much further one of this kind goes that has read so much: half of those that read at random went
+    /// no further, and most of the others that began elsewhere. `None`: not known.
     pub(crate) fn rest(&self, kind: RunKind, run: u64) -> Option<u64> {
         match kind {
             RunKind::Head => None,
@@ -168,12 +170,5 @@ mod tests {
         assert_eq!(runs.rest(RunKind::Random, 0), None, "fifteen are too few");
         runs.stopped(RunKind::Random, 2 * M);
         assert_eq!(runs.rest(RunKind::Random, 0), Some(2 * M));
-    }
-
-    #[test]
-    fn a_silence_is_judged_by_those_before() {
-        assert_eq!(stops_after(Nanos::ZERO), STOPS_AFTER);
-        assert_eq!(stops_after(Nanos::from_secs(10)), Nanos::from_secs(80));
-        assert_eq!(stops_after(Nanos::MAX), Nanos::MAX);
     }
 }

@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::{Lengths, Persistence, Rate, RunKind, Runs, StreamConfig, runs};
+use super::{Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
 use crate::FileId;
 use crate::piece::address;
 
@@ -81,9 +81,9 @@ impl Stream {
         }
     }
 
-    /// When it has stopped if it does not read before.
-    fn stops_at(&self) -> Nanos {
-        Nanos(self.last.0.saturating_add(runs::stops_after(self.longest_silence).0))
+    /// When it has stopped if it does not read before: silent for so much longer than ever before.
+    fn stops_at(&self, slack: Nanos) -> Nanos {
+        self.last + self.longest_silence + slack
     }
 
     /// Bytes a second.
@@ -245,6 +245,8 @@ pub(crate) struct Streams {
     persistence: Persistence,
     lengths: Lengths,
     runs: Runs,
+    /// What a client's jitter is allowed.
+    slack: Nanos,
     /// By [`Stream::look_at`]. A read leaves it as it is: a stream is looked at some times in its life, and
     /// reads thousands of times.
     by_look: BTreeSet<(Nanos, StreamId)>,
@@ -265,8 +267,14 @@ impl Streams {
             persistence: Persistence::new(depth),
             lengths: Lengths::default(),
             runs: Runs::default(),
+            slack: Nanos::ZERO,
             by_look: BTreeSet::new(),
         }
+    }
+
+    /// The same, with so much allowed for a client's jitter.
+    pub(crate) fn with_slack(self, slack: Nanos) -> Streams {
+        Streams { slack, ..self }
     }
 
     /// Streams known now.
@@ -302,7 +310,7 @@ impl Streams {
 
     /// Whether nothing is known of how far a stream goes that does not begin at the head of its file.
     pub(crate) fn is_unknown(&self, stream: &Stream) -> bool {
-        stream.kind() != RunKind::Head && self.run_rest(stream).is_none()
+        self.runs.is_unknown(stream.kind(), stream.run)
     }
 
     /// How much further a stream goes, by those of its kind that stopped lately; `None`: not known.
@@ -392,24 +400,24 @@ impl Streams {
     fn look(&mut self, id: StreamId, at: Nanos) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.look_at.is_none() && stream.stopped.is_none() && stream.kind() != RunKind::Head {
-            let at = stream.stops_at().max(at);
+            let at = stream.stops_at(self.slack).max(at);
             stream.look_at = Some(at);
             self.by_look.insert((at, id));
         }
     }
 
     /// Notes which streams have stopped by now. One that `waits` for its bytes has not, and is looked at
-    /// again after `later`.
-    pub(crate) fn note_stopped(&mut self, now: Nanos, later: Nanos, waits: impl Fn(&Stream) -> bool) {
+    /// again later.
+    pub(crate) fn note_stopped(&mut self, now: Nanos, waits: impl Fn(&Stream) -> bool) {
         while let Some(&(at, id)) = self.by_look.first().filter(|(at, _)| *at <= now) {
             self.by_look.remove(&(at, id));
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             stream.look_at = None;
             let kind = stream.kind();
-            if stream.stops_at() > now || kind == RunKind::Head {
+            if stream.stops_at(self.slack) > now || kind == RunKind::Head {
                 self.look(id, Nanos::ZERO);
             } else if waits(stream) {
-                self.look(id, now + later);
+                self.look(id, now + self.slack);
             } else if stream.run > 0 {
                 stream.stopped = Some((kind, stream.run));
                 self.runs.stopped(kind, stream.run);
