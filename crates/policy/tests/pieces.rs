@@ -159,12 +159,13 @@ fn amplification(config: Config, door: Door, pattern: Pattern, seconds: u64) -> 
     machine.read as f64 / machine.used as f64
 }
 
+/// On a disk that is never short of time: whatever may be read too far is read.
 #[test]
 fn whole_pieces_in_random_order_are_read_about_once() {
     for (name, door, most) in
         [("advised", Door::Advised, 1.05), ("waits", Door::Waits, 1.25), ("observes", Door::Observes, 1.25)]
     {
-        let read = amplification(auto(), door, Pattern::Whole, 20);
+        let read = amplification(auto(), door, Pattern::Whole, 30);
         println!("{name}: {read:.3}");
         assert!(read <= most, "{name}: {read:.3} bytes read for each that was used");
     }

@@ -98,10 +98,11 @@ impl DiskEngine {
     }
 
     /// Longest piece for a stream of which nothing says how far it goes: what it has read so far, and at
-    /// least what the disk transfers in one switch. Clients that begin at the head of a file mostly go on.
+    /// least what the disk transfers in two switches, beyond which a longer piece gains little. Clients that
+    /// begin at the head of a file mostly go on.
     fn slow_start(&self, stream: &Stream) -> u64 {
         match self.starts_slowly(stream) {
-            true => stream.run.max(self.service.depth().0),
+            true => stream.run.max(2 * self.service.depth().0.min(1 << 40)),
             false => u64::MAX,
         }
     }

@@ -43,9 +43,11 @@ struct Seen {
 }
 
 impl Seen {
-    /// Most that stopped have not gone on.
+    /// Of those that stopped, [`MOST`] have not gone on. A viewer that stays for a while goes on at least
+    /// once, so that of the silences of viewers about every other is an end.
     fn stops_are_ends(&self) -> bool {
-        2 * self.resumed <= self.stops
+        let (part, whole) = MOST;
+        whole * self.stops.saturating_sub(self.resumed) >= part * self.stops
     }
 
     /// It is known that most go on.
@@ -53,11 +55,10 @@ impl Seen {
         self.stops >= super::BELIEVED_AFTER && !self.stops_are_ends()
     }
 
+    /// `None` also where most go on after silences: how long pieces are worth for clients that come and go is
+    /// the business of the sizing algorithm.
     fn rest(&self, run: u64, part: Part) -> Option<u64> {
-        match self.stops_are_ends() {
-            true => rest_of(&[&self.ended, &self.stopped], run, part),
-            false => rest_of(&[&self.ended], run, part),
-        }
+        self.stops_are_ends().then(|| rest_of(&[&self.ended, &self.stopped], run, part)).flatten()
     }
 }
 
@@ -146,8 +147,9 @@ mod tests {
         // Where going on is the rule a silence says nothing.
         (0..15).for_each(|_| runs.stopped(elsewhere, 2 * M));
         assert_eq!(runs.rest(elsewhere, 0), None);
-        (0..32).for_each(|_| runs.ended(elsewhere, 8 * M, None));
-        assert_eq!(runs.rest(elsewhere, 0), Some(8 * M), "an end does");
+        assert!(!runs.is_unknown(elsewhere, 0), "they go on");
+        (0..64).for_each(|_| runs.stopped(elsewhere, 2 * M));
+        assert_eq!(runs.rest(elsewhere, 0), Some(2 * M), "until it is the rule no longer");
     }
 
     #[test]
