@@ -90,7 +90,11 @@ mod tests {
         }
         let numbers = [100_000, 165_536].map(|uid| decide(uid, false, true, made_by(Some(0))).unwrap());
         assert!(numbers[0] != numbers[1] && numbers.iter().all(|&n| n >= OTHERS), "two of root's containers");
-        assert_eq!(decide(0, true, true, made_by(Some(0))).filter(|&n| n < OTHERS), None, "root of its own alone");
+        assert_eq!(
+            decide(0, true, true, made_by(Some(0))).filter(|&n| n < OTHERS),
+            None,
+            "root of its own alone"
+        );
         assert_eq!(decide(33, false, false, Some(LIKE_US)), Some(33), "a server in a chroot");
     }
 }

@@ -12,6 +12,7 @@ use seekless_kernel::{lsm, trust};
 use seekless_units::{Exit, Fault};
 
 use crate::run::find_shim;
+use crate::unit_filter::UnitFilter;
 
 /// Name of the drop-in. It sorts behind most, so that a preload of the operator's own is seen and named.
 const NAME: &str = "50-seekless.conf";
@@ -93,13 +94,19 @@ pub struct DisableArgs {
 /// `seekless enable`.
 ///
 /// # Errors
-/// systemd does not run here, the shim is not to be found or another user has a say in it, or the drop-in
+/// systemd does not run here, the shim is not to be found or another user has a say in it, the unit forbids what
+/// it does, or the drop-in
 /// cannot be written.
 pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     let shim = find_shim(args.shim.as_deref())?;
     let shim = fs::canonicalize(&shim).map_err(|e| fault("cannot use the shim", &shim, &e))?;
     believed(&shim)?;
-    let text = drop_in(&shim, &args.socket)?;
+    let unit = args.service.unit();
+    let filter = UnitFilter::of(unit, args.units.as_deref(), NAME);
+    if let Some(why) = filter.refusal(unit) {
+        return Err(Fault::new(Exit::Failed, why));
+    }
+    let text = drop_in(&shim, &args.socket, filter.is_there)?;
     let path = place(args.service, args.units.as_deref());
     if args.show {
         seekless_output::print(text)?;
@@ -115,7 +122,6 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
         fs::create_dir_all(folder).map_err(|e| fault("cannot make", folder, &e))?;
     }
     seekless_output::write(&path, text.clone())?;
-    let unit = args.service.unit();
     let mut said = format!("{}:\n\n{text}\n", path.display());
     said += &format!("It counts from the next start: systemctl daemon-reload && systemctl restart {unit}\n");
     if let Some(advice) = args.service.advice() {
@@ -188,8 +194,9 @@ fn ours_or_nothing(path: &Path) -> Result<bool, Fault> {
     Err(Fault::new(Exit::Failed, message))
 }
 
-/// The text. systemd reads `%` as a specifier, and a quote would end the value.
-fn drop_in(shim: &Path, socket: &Path) -> Result<String, Fault> {
+/// The text. systemd reads `%` as a specifier, and a quote would end the value. `filtered`: the unit has a
+/// filter of system calls that allows what the shim does; it stays off under one that nobody has looked at.
+fn drop_in(shim: &Path, socket: &Path, filtered: bool) -> Result<String, Fault> {
     let plain = |path: &Path| {
         let text =
             path.to_str().filter(|t| t.starts_with('/') && !t.contains(['"', '\\', '\n', ' ', ':', '$']));
@@ -202,9 +209,10 @@ fn drop_in(shim: &Path, socket: &Path) -> Result<String, Fault> {
         })
     };
     let (shim, socket) = (plain(shim)?, plain(socket)?);
+    let allow = if filtered { "Environment=\"SEEKLESS_SECCOMP=allow\"\n" } else { "" };
     Ok(format!(
         "{MARK}\n[Unit]\nWants=seekless.service\nAfter=seekless.service\n\n[Service]\n\
-         Environment=\"LD_PRELOAD={shim}\"\nEnvironment=\"SEEKLESS_SOCKET={socket}\"\n"
+         Environment=\"LD_PRELOAD={shim}\"\nEnvironment=\"SEEKLESS_SOCKET={socket}\"\n{allow}"
     ))
 }
 
@@ -282,12 +290,30 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_whose_filter_would_end_it_is_refused_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let (units, shim) = (folder.path().to_path_buf(), folder.path().join("libseekless.so"));
+        fs::write(&shim, "").unwrap();
+        let (unit, drop_in) = (units.join("nginx.service"), units.join("nginx.service.d/50-seekless.conf"));
+        fs::write(&unit, "[Service]\nSystemCallFilter=@system-service\n").unwrap();
+        let fault = enable(&units, &shim).unwrap_err();
+        assert!(fault.message.contains("cachestat mincore") && !fault.message.contains('\n'), "{fault}");
+        assert!(!drop_in.exists());
+        fs::write(&unit, "[Service]\nSystemCallFilter=@system-service cachestat mincore\n").unwrap();
+        enable(&units, &shim).unwrap();
+        assert!(fs::read_to_string(&drop_in).unwrap().contains("SEEKLESS_SECCOMP=allow"));
+        fs::write(&unit, "[Service]\n").unwrap();
+        enable(&units, &shim).unwrap();
+        assert!(!fs::read_to_string(&drop_in).unwrap().contains("SECCOMP"));
+    }
+
+    #[test]
     fn a_path_cannot_write_more_than_a_path() {
         let shim = Path::new("/usr/lib/seekless/libseekless.so");
         for bad in ["/run/a\"b", "/run/a\nExecStart=x", "run/relative", "/run/a b", "/run/$HOME", "/run/a:b"]
         {
-            assert_eq!(drop_in(shim, Path::new(bad)).unwrap_err().exit, Exit::Usage, "{bad}");
+            assert_eq!(drop_in(shim, Path::new(bad), false).unwrap_err().exit, Exit::Usage, "{bad}");
         }
-        assert!(drop_in(shim, Path::new("/run/100%/s")).unwrap().contains("/run/100%%/s"));
+        assert!(drop_in(shim, Path::new("/run/100%/s"), false).unwrap().contains("/run/100%%/s"));
     }
 }

@@ -131,7 +131,9 @@ impl Front {
         });
         drop((devices, deliveries));
         if reports > 0 {
-            self.count(|c| (c.reports, c.reports_dropped) = (c.reports + reports, c.reports_dropped + dropped));
+            self.count(|c| {
+                (c.reports, c.reports_dropped) = (c.reports + reports, c.reports_dropped + dropped)
+            });
         }
     }
 
@@ -157,7 +159,13 @@ impl Front {
 }
 
 /// Counts a shim's report, and hands it to the thread of its disk.
-fn hand_on(uid: u32, record: &Record, devices: &Devices, deliveries: &mut Deliveries, now: Instant) -> Reported {
+fn hand_on(
+    uid: u32,
+    record: &Record,
+    devices: &Devices,
+    deliveries: &mut Deliveries,
+    now: Instant,
+) -> Reported {
     let file = FileId { dev: record.dev, ino: record.ino };
     deliveries.read(file, record.offset, record.len, now);
     devices.read(uid, file, record.offset, record.len)

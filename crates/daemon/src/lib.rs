@@ -65,6 +65,7 @@ mod status;
 mod strikes;
 mod take_over;
 mod top;
+mod unit_filter;
 mod user_thread;
 mod watch;
 

@@ -82,6 +82,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
         }
     };
 
+    if is_filtered() && env::var_os("SEEKLESS_SECCOMP").is_none() {
+        eprintln!(
+            "seekless run: there is a seccomp filter here, as in a container, so the shim stays off; if the filter ends no \
+             program at a call that it forbids, set SEEKLESS_SECCOMP=allow"
+        );
+    }
     let program = &args.command[0];
     let child = Command::new(program)
         .args(&args.command[1..])
@@ -127,6 +133,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let status =
         status.map_err(|e| Fault::new(Exit::Failed, format!("waiting for the command failed: {e}")))?;
     Ok(ExitCode::from(exit_code(status)))
+}
+
+/// Whether a filter of system calls is inherited by what is started here.
+fn is_filtered() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() != "0"))
 }
 
 /// Says once which setting of the server would let the disks be read in better order, when it has had time to

@@ -19,7 +19,8 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 use seekless_engine::{
-    Completion, ForwardedCall, OnAnswer, Opener, Refused, Submitted, Ticket, Transport, lock, run_first,
+    ClientDemand, Completion, ForwardedCall, OnAnswer, Opener, Refused, Submitted, Ticket, Transport, lock,
+    run_first,
 };
 use seekless_kernel::deferred::Closer;
 use seekless_kernel::fdpass;
@@ -474,7 +475,8 @@ impl Body {
             pass(PassReason::BadRequest);
             return front.strike(uid, Weight::Strike);
         };
-        let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, ..call };
+        let demand = ClientDemand { random: need.reads_at_random(), ..ClientDemand::default() };
+        let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, demand, ..call };
         let now = Instant::now();
         if self.is_limited(mark, call.file, now) {
             front.count(|c| c.passed_limited += 1);
@@ -497,7 +499,8 @@ impl Body {
         }
         let (file, kind) = (call.file, need.call.kind());
         let fd = Arc::new(fd);
-        let mut door = ShimDoor { front, client, opener: &self.opener, uid, wire, file, kind, fd, place: None };
+        let mut door =
+            ShimDoor { front, client, opener: &self.opener, uid, wire, file, kind, fd, place: None };
         let submitted = front.engine.submit(call, &mut door);
         let place = door.place;
         match submitted {

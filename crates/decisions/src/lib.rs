@@ -17,7 +17,8 @@
 //! word, its fields. Files are `device:inode`, addresses sectors or `?`. Optional ends of a line:
 //!
 //! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
-//!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it;
+//!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it,
+//!   `random` if its reader said that it reads at random;
 //! - `took REQUEST`: `unread` if a file set's reader will never read what it asked for;
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
 //! - what was found of a read, or is gone: `from OFFSET` unless that is 0.
@@ -185,6 +186,9 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     if demand.file_set {
         f.write_str(" file-set")?;
     }
+    if demand.random {
+        f.write_str(" random")?;
+    }
     Ok(())
 }
 
@@ -259,9 +263,10 @@ impl Words<'_> {
                 "foretold" => request.demand.foretold = true,
                 "along" => request.demand.along = true,
                 "file-set" => request.demand.file_set = true,
+                "random" => request.demand.random = true,
                 _ => {
                     return Err(Unreadable(
-                        "a request names from, deadline, bitrate, foretold, along and file-set only",
+                        "a request names from, deadline, bitrate, foretold, along, file-set and random only",
                     ));
                 }
             }
@@ -450,9 +455,10 @@ mod tests {
             foretold: true,
             along: true,
             file_set: true,
+            random: true,
         };
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144 \
-                    foretold along file-set";
+                    foretold along file-set random";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
         let text = "0 1500000 + request 7 2049:131 8192 524288 104857600 81920 from 4096";

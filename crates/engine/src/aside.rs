@@ -75,12 +75,7 @@ enum Errand {
     /// As many as were open at once, so never more than descriptors.
     Close(OwnedFd),
     /// Looks for the first of these bytes that is missing.
-    Look {
-        file: FileId,
-        source: Arc<Source>,
-        offset: u64,
-        len: u64,
-    },
+    Look { file: FileId, source: Arc<Source>, offset: u64, len: u64 },
     /// To be dropped once these are closed.
     Wait(Vec<Weak<Source>>, Arc<Left>),
 }

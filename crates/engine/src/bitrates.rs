@@ -38,7 +38,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use seekless_policy::FileId;
-use seekless_units::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_to_text, name_from_text};
+use seekless_units::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_from_text, name_to_text};
 use serde::{Deserialize, Serialize};
 
 use crate::lock;
@@ -121,7 +121,8 @@ impl Table {
     /// Reads the table of these settings, if there is one.
     pub(crate) fn of(settings: &Settings, bitrates: &Arc<Bitrates>) -> Option<Table> {
         let path = settings.bitrates.clone()?;
-        let report = BitratesReport { table: name_to_text(path.as_os_str().as_bytes()), ..Default::default() };
+        let report =
+            BitratesReport { table: name_to_text(path.as_os_str().as_bytes()), ..Default::default() };
         let table = Table { report: Arc::new(Mutex::new(report)), stop: Arc::default() };
         let (report, stop, bitrates) = (table.report.clone(), table.stop.clone(), bitrates.clone());
         let run = move || keep(&path, &bitrates, &report, &stop);
@@ -457,7 +458,8 @@ fn parse(line: &[u8]) -> Result<Option<(Rate, PathBuf)>, String> {
     if path.is_empty() {
         return Err("there is no path after the bitrate; write for example 2095kb/s films/a.mp4".into());
     }
-    let path = name_from_text(path).ok_or("its path has a byte that is to be written \\xHH, or a wrong \\")?;
+    let path =
+        name_from_text(path).ok_or("its path has a byte that is to be written \\xHH, or a wrong \\")?;
     if path.contains(&0) {
         return Err("its path has a zero byte".into());
     }

@@ -249,7 +249,13 @@ impl Devices {
     }
 
     /// Remembers what was found.
-    fn enter(&mut self, file: FileId, found: LookedUp, fd: BorrowedFd<'_>, now: Instant) -> io::Result<Place> {
+    fn enter(
+        &mut self,
+        file: FileId,
+        found: LookedUp,
+        fd: BorrowedFd<'_>,
+        now: Instant,
+    ) -> io::Result<Place> {
         if self.closed {
             return Ok(Place::NotADisk);
         }
@@ -275,7 +281,13 @@ impl Devices {
     }
 
     /// Where the files of a device with this under it are read.
-    fn place_on(&mut self, dev: Dev, backing: Backing, steps: Steps, fd: BorrowedFd<'_>) -> io::Result<Place> {
+    fn place_on(
+        &mut self,
+        dev: Dev,
+        backing: Backing,
+        steps: Steps,
+        fd: BorrowedFd<'_>,
+    ) -> io::Result<Place> {
         let mut joined = 0;
         let (disk, start) = match backing {
             Backing::Disk { disk, start, members, .. } if self.serves(&disk, &members, fd) => {
@@ -411,7 +423,9 @@ fn helps(topology: &Topology, dev: Dev, mount_id: Option<u64>, fd: BorrowedFd<'_
     match kind {
         Some(Reads::OwnCache | Reads::Network) => false,
         // Its server can make every call on its files wait for good.
-        Some(Reads::Fuse) => mount_id.is_some_and(|id| is_trusted(topology, id)) && !fstype::reads_directly(fd),
+        Some(Reads::Fuse) => {
+            mount_id.is_some_and(|id| is_trusted(topology, id)) && !fstype::reads_directly(fd)
+        }
         _ => true,
     }
 }

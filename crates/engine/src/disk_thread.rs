@@ -18,12 +18,12 @@ use seekless_policy::{
 };
 use seekless_units::Nanos;
 
+use crate::aside::Left;
 use crate::bitrates::Bitrates;
 use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
-use crate::aside::Left;
 use crate::machine::Machine;
 use crate::missed::Missed;
 use crate::next_files::NextFiles;
@@ -185,9 +185,9 @@ impl DiskLoop {
         let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
         self.pending.insert(id, pending);
         let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let ClientDemand { bitrate, file_set, .. } = ask.demand;
+        let ClientDemand { bitrate, file_set, random, .. } = ask.demand;
         let bitrate = bitrate.or_else(|| self.bitrates.of(file));
-        let demand = Demand { deadline, bitrate, file_set, ..Demand::default() };
+        let demand = Demand { deadline, bitrate, file_set, random, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
         // The order of a file set's files foretells nothing.

@@ -53,6 +53,8 @@ pub struct ClientDemand {
     pub bitrate: Option<u64>,
     /// A file set asks ([`seekless_policy::Demand::file_set`]): [`crate::Engine::took`] ends it.
     pub file_set: bool,
+    /// The file is read at random ([`seekless_policy::Demand::random`]).
+    pub random: bool,
 }
 
 /// A request on its way to a disk thread.
@@ -180,7 +182,11 @@ impl Message {
             Message::Hit(_) | Message::Access { .. } | Message::Missed { .. } | Message::Release { .. } => {
                 true
             }
-            Message::Ask(_) | Message::Opened { .. } | Message::Leave { .. } | Message::Cancel(_) | Message::Took { .. } => false,
+            Message::Ask(_)
+            | Message::Opened { .. }
+            | Message::Leave { .. }
+            | Message::Cancel(_)
+            | Message::Took { .. } => false,
         }
     }
 }

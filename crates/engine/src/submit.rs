@@ -17,10 +17,10 @@ use seekless_units::Lba;
 use seekless_wants::{CallKind, DoorLimits, Want};
 
 use crate::addresses::Edition;
+use crate::aside::Left;
 use crate::devices::{Devices, Place};
 use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, readable_file};
 use crate::engine::Engine;
-use crate::aside::Left;
 use crate::lock;
 use crate::opener::Opener;
 

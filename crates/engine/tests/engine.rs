@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise};
 use seekless_decisions::{Entry, FIRST_LINE, Line};
 use seekless_engine::{
-    Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Refused, Settings,
-    Submitted,
+    Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Refused, Settings, Submitted,
 };
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;

@@ -53,6 +53,10 @@ pub struct Demand {
     /// the disk, from what other readers leave of its time, and at least [`crate::Config::share`] of it. The
     /// bytes stay pinned until [`Event::Took`].
     pub file_set: bool,
+    /// Its reader has said that it reads this file at random (`POSIX_FADV_RANDOM`). Nothing says then that it
+    /// goes on: it is read as asked, and further only as far as such readers were seen to go. Holds for the
+    /// file until another request of a client says otherwise.
+    pub random: bool,
 }
 
 /// How much of a range that is reported as read has been read.

@@ -14,6 +14,8 @@ use crate::FileId;
 struct Open {
     /// Bytes a second at which it is played, if that was told.
     bitrate: Option<u64>,
+    /// Its last reader said that it reads at random.
+    random: bool,
     /// When it is to be closed. A file whose time was up while a read of it was under way has none.
     until: Option<Nanos>,
     /// The driver is to let go of it ([`crate::Event::Leave`]).
@@ -121,6 +123,18 @@ impl Files {
     /// What was told of a file's bitrate, bytes a second.
     pub(crate) fn bitrate(&self, file: FileId) -> Option<u64> {
         self.open.get(&file)?.bitrate
+    }
+
+    /// Remembers whether the reader of an open file has said that it reads at random.
+    pub(crate) fn told_random(&mut self, file: FileId, random: bool) {
+        if let Some(open) = self.open.get_mut(&file) {
+            open.random = random;
+        }
+    }
+
+    /// Whether the last reader of an open file has said so.
+    pub(crate) fn is_random(&self, file: FileId) -> bool {
+        self.open.get(&file).is_some_and(|open| open.random)
     }
 
     /// The next file whose time is up and of which nothing is under way: it is to be closed.

@@ -13,11 +13,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use seekless_kernel::fdpass::{self, Address, TwinName};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use seekless_kernel::fdpass::{self, Received, TwinName};
 use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
 
 use crate::memory::MEMORY;
-use crate::{config, host, reports};
+use crate::{aside, config, filter, host, reports};
 
 /// The longest frame of ours, and the longest we listen to (`Answer` has 44 bytes).
 const FRAME_BYTES: usize = 128;
@@ -49,7 +50,11 @@ impl Line {
     }
 
     /// The socket; `None` if the host has closed it.
+    /// Nor if no system call may be made any more.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
+        if filter::is_sealed() {
+            return None;
+        }
         let stat = rustix::fs::fstat(&*self.socket).ok()?;
         let ours = FileType::from_raw_mode(stat.st_mode) == FileType::Socket && stat.st_ino == self.inode;
         ours.then(|| self.socket.as_fd())
@@ -72,12 +77,20 @@ fn gone() {
 }
 
 /// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
-pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, device: u64) -> Option<Answer> {
-    let line = send_need(fd, call, offset, length)?;
+/// `random`: the host has said that it reads the file so.
+pub(crate) fn need(
+    fd: BorrowedFd<'_>,
+    call: Call,
+    random: bool,
+    offset: u64,
+    length: u64,
+    device: u64,
+) -> Option<Answer> {
+    let line = send_need(fd, call, random, offset, length)?;
     let patience_ms = config::patience_ms();
     // A minute altogether, unless the patience was made shorter.
     let total_ms = patience_ms.saturating_mul(WAIT_MS_MAX / PATIENCE_MS).min(WAIT_MS_MAX);
-    let answer = match converse(&line, patience_ms, total_ms) {
+    let answer = match converse(&line, patience_ms, total_ms, false) {
         Ok(Said::Answer(answer)) => answer,
         Ok(Said::Settings(..)) | Err(Failed::Nonsense | Failed::Silence) => {
             MEMORY.hung(host::coarse_ms());
@@ -87,6 +100,7 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
             gone();
             return None;
         }
+        Err(Failed::Off) => return None,
     };
     let now = host::coarse_ms();
     MEMORY.learn(answer.settings(), now);
@@ -98,14 +112,15 @@ pub(crate) fn need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64, dev
 }
 
 /// Passes an advice on and does not wait: the caller goes on with other work meanwhile.
-pub(crate) fn advise(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) {
-    send_need(fd, call, offset, length);
+pub(crate) fn advise(fd: BorrowedFd<'_>, call: Call, random: bool, offset: u64, length: u64) {
+    send_need(fd, call, random, offset, length);
 }
 
-fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option<Line> {
+fn send_need(fd: BorrowedFd<'_>, call: Call, random: bool, offset: u64, length: u64) -> Option<Line> {
     let (pid, tid) = host::pid_tid();
     let line = connect(pid)?;
-    say(&line, Frame::Need(Need { call, pid, tid, offset, length }), Some(fd))?;
+    let need = Need { call, pid, tid, offset, length }.at_random(random);
+    say(&line, Frame::Need(need), Some(fd))?;
     Some(line)
 }
 
@@ -114,9 +129,10 @@ fn send_need(fd: BorrowedFd<'_>, call: Call, offset: u64, length: u64) -> Option
 pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
-    say(&line, Frame::Hello { pid, ring: !reports::wanted() }, None)?;
+    let ring_along = !reports::wanted();
+    say(&line, Frame::Hello { pid, ring: ring_along }, None)?;
     let patience_ms = prompt_ms();
-    let (settings, came) = match converse(&line, patience_ms, patience_ms) {
+    let (settings, came) = match converse(&line, patience_ms, patience_ms, ring_along) {
         Ok(Said::Settings(settings, ring)) => (settings, ring),
         Ok(Said::Answer(answer)) => (answer.settings(), None),
         Err(Failed::Silence) if !MEMORY.in_doubt() => return None,
@@ -128,6 +144,7 @@ pub(crate) fn settings() -> Option<Settings> {
             gone();
             return None;
         }
+        Err(Failed::Off) => return None,
     };
     MEMORY.learn(settings, host::coarse_ms());
     reports::named(settings.ring, || came.or_else(ring));
@@ -148,7 +165,7 @@ fn ring() -> Option<OwnedFd> {
         return None;
     }
     let mut bytes = [0u8; FRAME_BYTES];
-    let received = fdpass::receive(line.socket()?, &mut bytes).ok()?;
+    let received = receive(line.socket()?, &mut bytes, true).ok()?;
     match bytes.get(..received.length).map(Frame::decode) {
         Some(Ok(Frame::Ring)) => received.descriptor,
         _ => None,
@@ -166,11 +183,11 @@ pub(crate) fn tracked(report: Tracked) {
 /// started under its own shim must not wait for itself.
 fn connect(own_pid: u32) -> Option<Line> {
     let path = config::socket_path()?;
-    let mut connected = fdpass::connect(Address::Path(path));
+    let mut connected = line_to(SocketAddrUnix::new(path));
     // The path cannot be seen: another root directory, another user. Its twin has no place in the file system.
     if matches!(connected, Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::PERM))
         && let Some(twin) = TwinName::of(path)
-        && let Ok(socket) = fdpass::connect(Address::Twin(&twin))
+        && let Ok(socket) = line_to(SocketAddrUnix::new_abstract_name(twin.as_bytes()))
     {
         connected = Ok(socket);
     }
@@ -191,6 +208,36 @@ fn connect(own_pid: u32) -> Option<Line> {
             None
         }
     }
+}
+
+/// A connection, made at once or not at all, on a number that is out of the host's way. `MFILE`: there is none to be had.
+fn line_to(address: Result<SocketAddrUnix, Errno>) -> Result<OwnedFd, Errno> {
+    let address = address?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let make = || {
+        let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        aside::moved(made).ok_or(Errno::MFILE)
+    };
+    let socket = aside::make(make).ok_or(Errno::MFILE)??;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// A packet that is there. A descriptor beside it is taken only where one is expected: otherwise the kernel drops it, and it
+/// never has a number here.
+fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], with_descriptor: bool) -> Result<Received, Errno> {
+    if with_descriptor {
+        let take = || {
+            let received = fdpass::receive(socket, bytes)?;
+            Ok(Received { descriptor: received.descriptor.and_then(aside::moved), ..received })
+        };
+        if let Some(received) = aside::make(take) {
+            return received;
+        }
+    }
+    let most = bytes.len();
+    let (_, length) = rustix::net::recv(socket, bytes, RecvFlags::DONTWAIT | RecvFlags::TRUNC)?;
+    if length > most { Err(Errno::MSGSIZE) } else { Ok(Received { length, descriptor: None }) }
 }
 
 fn say(line: &Line, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Option<()> {
@@ -223,6 +270,8 @@ enum Failed {
     Silence,
     /// A frame that is none, or is not for us.
     Nonsense,
+    /// We were switched off meanwhile.
+    Off,
 }
 
 /// What one readable moment of the socket brought.
@@ -240,7 +289,8 @@ fn prompt_ms() -> u64 {
 
 /// Waits for an answer: `patience_ms` without a word, `total_ms` altogether, and not so long while our frame
 /// is not read. Signals are handled by the host's handlers and then the wait goes on with what is left of it.
-fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed> {
+/// `ring_along`: the ring may come beside the settings.
+fn converse(line: &Line, patience_ms: u64, total_ms: u64, ring_along: bool) -> Result<Said, Failed> {
     let [prompt, patience, total] =
         [prompt_ms(), patience_ms, total_ms].map(|ms| ms.saturating_mul(1_000_000));
     let start = host::now_ns();
@@ -264,6 +314,10 @@ fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed
             if left == 0 {
                 return Err(Failed::Silence);
             }
+            if !config::enabled() {
+                return Err(Failed::Off);
+            }
+            let left = left.min(filter::LOOK_MS * 1_000_000);
             let timeout =
                 Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ };
             match rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout)) {
@@ -272,7 +326,7 @@ fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed
                 Err(_) => return Err(Failed::Gone),
             }
         }
-        match listen(line) {
+        match listen(line, ring_along) {
             Heard::Nothing => {}
             Heard::Working => (last_word, known_read) = (host::now_ns(), true),
             Heard::Said(said) => return Ok(said),
@@ -282,10 +336,10 @@ fn converse(line: &Line, patience_ms: u64, total_ms: u64) -> Result<Said, Failed
     Err(Failed::Nonsense)
 }
 
-fn listen(line: &Line) -> Heard {
+fn listen(line: &Line, ring_along: bool) -> Heard {
     let Some(socket) = line.socket() else { return Heard::Failed(Failed::Gone) };
     let mut bytes = [0u8; FRAME_BYTES];
-    let received = match fdpass::receive(socket, &mut bytes) {
+    let received = match receive(socket, &mut bytes, ring_along) {
         Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),
         // A descriptor beside any other frame than `Settings` is closed here.
         Ok(received) => received,

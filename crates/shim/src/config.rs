@@ -6,6 +6,7 @@
 //! | `SEEKLESS_SOCKET` | path of the daemon's socket |
 //! | `SEEKLESS_STATE` | folder of `daemon.sock`, if `SEEKLESS_SOCKET` is not set; else `/run/seekless` |
 //! | `SEEKLESS_PATIENCE_MS` | how long to wait without a word of the daemon, default 3000 |
+//! | `SEEKLESS_SECCOMP` | `allow`: the filter of system calls that the program begins with allows what the shim does |
 //!
 //! Read by `secure_getenv`: in a set-user-id program, into which only the system's administrator can preload us, the caller's
 //! environment must not choose who is handed the program's descriptors.
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use seekless_kernel::fdpass::SOCKET_PATH_BYTES_MAX;
 use seekless_wire::{PATIENCE_MS, WAIT_MS_MAX};
+
+use crate::filter;
 
 const UNREAD: u8 = 0;
 const READING: u8 = 1;
@@ -41,15 +44,25 @@ pub(crate) fn init() {
     if STATE.compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Acquire).is_err() {
         return;
     }
-    OWN_UID.store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
+    // From the loader: a system call may be forbidden, which is not known yet.
+    // SAFETY: reads what the kernel put beside the environment.
+    OWN_UID.store(unsafe { libc::getauxval(libc::AT_EUID) } as u32, Ordering::Relaxed);
     if let Some(ms) = variable(c"SEEKLESS_PATIENCE_MS").and_then(number) {
         PATIENCE.store(ms.clamp(1, WAIT_MS_MAX), Ordering::Relaxed);
     }
     let disabled = variable(c"SEEKLESS_DISABLE").is_some_and(|v| !matches!(v.to_bytes(), b"" | b"0"));
+    let allowed = variable(c"SEEKLESS_SECCOMP").is_some_and(|v| v.to_bytes() == b"allow");
     // SAFETY: see `SocketPath`.
     let path = unsafe { &mut *SOCKET.0.get() };
-    let on = !disabled && write_socket_path(path);
-    STATE.store(if on { ON } else { OFF }, Ordering::Release);
+    let on = !disabled && write_socket_path(path) && (allowed || !filter::is_inherited());
+    let state = if on { ON } else { OFF };
+    // Another thread may have switched it off meanwhile.
+    let _ = STATE.compare_exchange(READING, state, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Nothing is done any more, in any thread, for the rest of the process.
+pub(crate) fn switch_off() {
+    STATE.store(OFF, Ordering::SeqCst);
 }
 
 fn write_socket_path(path: &mut [u8; SOCKET_PATH_BYTES_MAX + 1]) -> bool {

@@ -4,14 +4,13 @@
 #![allow(unreachable_pub)] // Their users find them by name, through the dynamic linker.
 #![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it stands in front of.
 
-use libc::{FILE, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
 use seekless_wants::{PAGE, advised, is_page_aligned};
 use seekless_wire::Call;
 
-use crate::host;
-use crate::judge::{After, Length, Moved, Place, before, before_mapped};
-use crate::next;
+use crate::judge::{After, Length, Moved, Place, before, before_mapped, says, says_of_mapping};
 use crate::sending::Sending;
+use crate::{aside, config, filter, host, next};
 
 /// Exports hooks that call `before` with a place and a length made of their own arguments.
 macro_rules! hooks {
@@ -107,12 +106,6 @@ hooks! {
     Mmap: fn mmap64(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t)
         -> *mut c_void, fd, Place::At(offset), bytes(length),
         if populates(flags, offset);
-    /// `posix_fadvise(2)`: `WILLNEED`.
-    Fadvise: fn posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int,
-        fd, Place::At(offset), advice_bytes(length), if advice == libc::POSIX_FADV_WILLNEED;
-    /// `posix_fadvise`, its 64-bit name.
-    Fadvise: fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int,
-        fd, Place::At(offset), advice_bytes(length), if advice == libc::POSIX_FADV_WILLNEED;
     /// `readahead(2)`.
     Readahead: fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize_t,
         fd, Place::At(offset), bytes(count);
@@ -151,7 +144,206 @@ sendfile_hooks! {
     fn sendfile64;
 }
 
-/// `madvise(2)`: `WILLNEED` and, which waits, `POPULATE_READ`.
+/// What an advice says of how a file is read: at random, or not any more. The numbers are those of `posix_fadvise`,
+/// `posix_madvise` and `madvise`.
+fn said_random(advice: c_int) -> Option<bool> {
+    const _: () = assert!(libc::POSIX_FADV_RANDOM == libc::MADV_RANDOM);
+    match advice {
+        libc::MADV_RANDOM => Some(true),
+        libc::MADV_NORMAL | libc::MADV_SEQUENTIAL => Some(false),
+        _ => None,
+    }
+}
+
+/// Exports the names of `posix_fadvise`: `WILLNEED`, and how the file is read.
+macro_rules! fadvise_hooks {
+    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
+        $(#[$doc])*
+        // SAFETY: as of the hooks above.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
+            let after = match advice {
+                libc::POSIX_FADV_WILLNEED => before(Call::Fadvise, fd, Place::At(offset), advice_bytes(length)),
+                _ => After::Nothing,
+            };
+            if let Some(random) = said_random(advice) {
+                says(fd, random);
+            }
+            // SAFETY: our caller's own arguments.
+            let result = unsafe { next::$name(fd, offset, length, advice) };
+            after.returned(result.bytes());
+            result
+        }
+    )+};
+}
+
+fadvise_hooks! {
+    /// `posix_fadvise(2)`.
+    fn posix_fadvise;
+    /// `posix_fadvise`, its 64-bit name.
+    fn posix_fadvise64;
+}
+
+/// Exports the names of `close`: nothing of ours may be given the number that a host is about to free.
+macro_rules! close_hooks {
+    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
+        $(#[$doc])*
+        // SAFETY: as of the hooks above.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
+            if aside::is_standard(fd) && config::enabled() {
+                aside::before_closing();
+            }
+            // SAFETY: our caller's own argument.
+            unsafe { next::close(fd) }
+        }
+    )+};
+}
+
+close_hooks! {
+    /// `close(2)`.
+    fn close;
+    /// `close`, the name older threading libraries used.
+    fn __close;
+}
+
+/// `prctl(2)`, which installs filters of system calls. It is variadic; all its arguments come in registers, and what
+/// it does not take the kernel does not look at.
+// SAFETY: as of the hooks above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    filter::before_prctl(option);
+    // SAFETY: our caller's own arguments.
+    unsafe { next::prctl(option, a, b, c, d) }
+}
+
+/// After a system call of [`syscall`]'s own that failed.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+extern "C" fn failed(errno: c_int) -> c_long {
+    // SAFETY: this thread's own errno.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// `syscall(2)`, which installs filters of system calls. It leaves the stack and every argument as they are and jumps:
+/// a `clone` made by it goes on with another stack, in its child.
+// SAFETY: as of the hooks above. Only `seccomp` (317) and `prctl` (157) with PR_SET_SECCOMP (22) are looked at, with all
+// registers that hold arguments saved; on entry the stack is 8 bytes off its alignment.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp rdi, {seccomp}",
+        "je 2f",
+        "cmp rdi, {prctl}",
+        "jne 3f",
+        "2:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "call {look}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "3:",
+        "mov rax, qword ptr [rip + {next}]",
+        "cmp rax, 1",
+        "jbe 4f",
+        "jmp rax",
+        // As the C library does it.
+        "4:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 5f",
+        "ret",
+        "5:",
+        "mov edi, eax",
+        "neg edi",
+        "jmp {failed}",
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        look = sym filter::before_syscall,
+        next = sym next::SYSCALL,
+        failed = sym failed,
+    )
+}
+
+/// As above.
+// SAFETY: as above; every argument comes in a register.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        "cmp x0, #{seccomp}",
+        "b.eq 2f",
+        "cmp x0, #{prctl}",
+        "b.ne 3f",
+        "2:",
+        "stp x29, x30, [sp, #-80]!",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "stp x2, x3, [sp, #32]",
+        "stp x4, x5, [sp, #48]",
+        "str x6, [sp, #64]",
+        "bl {look}",
+        "ldr x6, [sp, #64]",
+        "ldp x4, x5, [sp, #48]",
+        "ldp x2, x3, [sp, #32]",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #80",
+        "3:",
+        "adrp x16, {next}",
+        "ldr x16, [x16, :lo12:{next}]",
+        "cmp x16, #1",
+        "b.ls 4f",
+        "br x16",
+        "4:",
+        "mov x8, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov x2, x3",
+        "mov x3, x4",
+        "mov x4, x5",
+        "mov x5, x6",
+        "svc #0",
+        "cmn x0, #4095",
+        "b.cs 5f",
+        "ret",
+        "5:",
+        "neg w0, w0",
+        "b {failed}",
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        look = sym filter::before_syscall,
+        next = sym next::SYSCALL,
+        failed = sym failed,
+    )
+}
+
+/// `madvise(2)`: `WILLNEED` and, which waits, `POPULATE_READ`; and how the file is read.
 // SAFETY: as of the hooks above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
@@ -159,18 +351,26 @@ pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advic
         _ if !is_page_aligned(addr.addr() as u64) => {}
         libc::MADV_WILLNEED => before_mapped(Call::Madvise, addr.addr(), length),
         libc::MADV_POPULATE_READ => before_mapped(Call::Mmap, addr.addr(), length),
-        _ => {}
+        _ => {
+            if let Some(random) = said_random(advice) {
+                says_of_mapping(addr.addr(), length, random);
+            }
+        }
     }
     // SAFETY: our caller's own arguments.
     unsafe { next::madvise(addr, length, advice) }
 }
 
-/// `posix_madvise(3)`: `WILLNEED`.
+/// `posix_madvise(3)`: `WILLNEED`, and how the file is read.
 // SAFETY: as of the hooks above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
-    if advice == libc::POSIX_MADV_WILLNEED && is_page_aligned(addr.addr() as u64) {
-        before_mapped(Call::Madvise, addr.addr(), length);
+    if is_page_aligned(addr.addr() as u64) {
+        if advice == libc::POSIX_MADV_WILLNEED {
+            before_mapped(Call::Madvise, addr.addr(), length);
+        } else if let Some(random) = said_random(advice) {
+            says_of_mapping(addr.addr(), length, random);
+        }
     }
     // SAFETY: our caller's own arguments.
     unsafe { next::posix_madvise(addr, length, advice) }

@@ -40,6 +40,18 @@ pub(crate) fn unless_inside<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Whether this thread is inside us, as far as it has not left by `siglongjmp`.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get() != 0
+}
+
+/// A number that is another for most other threads.
+#[inline]
+pub(crate) fn thread_mark() -> usize {
+    // The highest bits of the product depend on every bit of the address.
+    INSIDE.with(|inside| (&raw const *inside).addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48)
+}
+
 /// Runs `work` unless this thread is already resolving a symbol (`dlsym` may allocate, an allocator may read or map).
 pub(crate) fn unless_resolving<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     if RESOLVING.get() {

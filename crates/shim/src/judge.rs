@@ -13,9 +13,10 @@ use seekless_kernel::ring::Record;
 use seekless_wants::{Want, passes};
 use seekless_wire::{Call, Mode, Tracked};
 
+use crate::advice::ADVICE;
 use crate::marks::{self, FileId, MARKS};
 use crate::memory::{Known, MEMORY};
-use crate::{ask, config, host, mapping, reports};
+use crate::{ask, config, filter, host, mapping, reports};
 
 /// Where in the file a call starts.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +79,10 @@ impl After {
     pub(crate) fn returned(self, moved: u64) {
         match self {
             After::Nothing => {}
-            After::Track(report) => host::with_errno_kept(|| {
+            After::Track(report) => {
                 let duration_ns = host::now_ns().saturating_sub(report.duration_ns);
-                host::unless_inside((), || ask::tracked(Tracked { duration_ns, ..report }));
-            }),
+                inside((), || ask::tracked(Tracked { duration_ns, ..report }));
+            }
             // Stores into memory: nothing that could change errno or enter us again.
             After::Report(record) if moved > 0 => reports::read(&Record { len: moved, ..record }),
             After::Report(_) => {}
@@ -95,14 +96,19 @@ pub(crate) fn before(call: Call, fd: c_int, place: Place, length: Length) -> Aft
     if fd < 0 || !config::enabled() {
         return After::Nothing;
     }
-    host::with_errno_kept(|| {
-        host::unless_inside(After::Nothing, || {
-            // SAFETY: the number is only ever handed to system calls, each of which finds out for itself whether it is
-            // open; nothing here closes it or holds it longer than this call, made on behalf of its owner.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            judge(call, fd, place, length).unwrap_or(After::Nothing)
-        })
+    inside(After::Nothing, || {
+        // SAFETY: the number is only ever handed to system calls, each of which finds out for itself whether it is
+        // open; nothing here closes it or holds it longer than this call, made on behalf of its owner.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        judge(call, fd, place, length).unwrap_or(After::Nothing)
     })
+}
+
+/// Runs `work`, which may make system calls, if this thread is not inside us already and we are not off. The host's `errno`
+/// is kept.
+#[inline]
+fn inside<T: Copy>(otherwise: T, work: impl FnOnce() -> T) -> T {
+    host::with_errno_kept(|| host::unless_inside(otherwise, || filter::unless_off(otherwise, work)))
 }
 
 /// The same for a call about memory: `madvise` says an address, and the file behind it has to be found.
@@ -110,19 +116,44 @@ pub(crate) fn before_mapped(call: Call, address: usize, length: usize) {
     if length == 0 || !config::enabled() {
         return;
     }
-    host::with_errno_kept(|| {
-        host::unless_inside((), || {
-            let now_ms = host::coarse_ms();
-            let known = MEMORY.settings(now_ms);
-            // Finding the file is dear: not while there is nobody to tell.
-            if MEMORY.pausing(now_ms) || (known.fresh && matches!(known.mode, Mode::Off | Mode::Track)) {
-                return;
-            }
-            if let Some(mapped) = mapping::file_at(address, length) {
-                let (at, length) = (Place::At(mapped.offset as off_t), Length::Bytes(mapped.length));
-                judge(call, mapped.file.as_fd(), at, length);
-            }
-        })
+    inside((), || {
+        let now_ms = host::coarse_ms();
+        let known = MEMORY.settings(now_ms);
+        // Finding the file is dear: not while there is nobody to tell.
+        if MEMORY.pausing(now_ms) || (known.fresh && matches!(known.mode, Mode::Off | Mode::Track)) {
+            return;
+        }
+        if let Some(mapped) = mapping::file_at(address, length) {
+            let (at, length) = (Place::At(mapped.offset as off_t), Length::Bytes(mapped.length));
+            judge(call, mapped.file.as_fd(), at, length);
+        }
+    })
+}
+
+/// The host has said how it reads a file. Remembered whether a daemon is there or not: one may come.
+pub(crate) fn says(fd: c_int, random: bool) {
+    if fd < 0 || !config::enabled() || (!random && !ADVICE.any()) {
+        return;
+    }
+    inside((), || {
+        // SAFETY: as in `before`.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        if let Some(stat) = regular_file(fd) {
+            ADVICE.set(FileId { device: stat.st_dev, inode: stat.st_ino }, random);
+        }
+    })
+}
+
+/// The same of a mapping. The kernel keeps it with the mapping; most programs that say it of one read the whole file so.
+pub(crate) fn says_of_mapping(address: usize, length: usize, random: bool) {
+    if length == 0 || !config::enabled() || (!random && !ADVICE.any()) {
+        return;
+    }
+    inside((), || {
+        let mapped = mapping::file_at(address, length);
+        if let Some(stat) = mapped.and_then(|mapped| regular_file(mapped.file.as_fd())) {
+            ADVICE.set(FileId { device: stat.st_dev, inode: stat.st_ino }, random);
+        }
     })
 }
 
@@ -192,8 +223,11 @@ fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: File
     if !reads_through_cache(fd) {
         return;
     }
+    let random = ADVICE.is_random(file);
     match known.mode {
         Mode::Off | Mode::Track => {}
+        // Nothing says that what follows will be read.
+        Mode::Prefetch if random => {}
         Mode::Prefetch => {
             let more = want.enlarged(known.prefetch_bytes);
             read_ahead(fd, more);
@@ -201,9 +235,9 @@ fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: File
                 MARKS.set(file, more, host::coarse_ms());
             }
         }
-        Mode::Serialise | Mode::Both if call.is_advice() => ask::advise(fd, call, offset, length),
+        Mode::Serialise | Mode::Both if call.is_advice() => ask::advise(fd, call, random, offset, length),
         Mode::Serialise | Mode::Both => {
-            let answer = ask::need(fd, call, offset, length, stat.st_dev);
+            let answer = ask::need(fd, call, random, offset, length, stat.st_dev);
             if let (true, Some(answer)) = (hidden, answer) {
                 // A daemon that may not look either has at least brought in what was asked for.
                 let resident = if answer.resident_bytes > 0 { answer.resident_bytes } else { length };

@@ -17,7 +17,8 @@
 //!   cancelled thread unwind through it.
 //!
 //! One idea a file: [`hooks`] what is intercepted, [`next`] the originals, [`judge`] what to do about a call, [`ask`] the
-//! conversation, [`reports`] telling what was read, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
+//! conversation, [`aside`] the numbers of our descriptors, [`filter`] seccomp, [`advice`] what the host said of how it reads a
+//! file, [`reports`] telling what was read, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
 //! will not tell, [`mapping`] which file is behind an address, [`config`] the environment, [`host`] errno, clocks and
 //! re-entry, [`unwind`] the unwinder.
 //!
@@ -31,8 +32,11 @@ compile_error!(
     "the shim knows 64-bit Linux only: offsets and the splitting of preadv's are those of 64-bit libc"
 );
 
+mod advice;
+mod aside;
 mod ask;
 mod config;
+mod filter;
 // Not in the unit tests: their own program would be hooked.
 #[cfg(not(test))]
 mod hooks;
@@ -52,7 +56,15 @@ mod unwind;
 /// everything lazily.
 extern "C" fn constructor() {
     next::resolve_all();
+    next::resolve_syscall();
+    // SAFETY: the handler stores into static memory only. Where it cannot be registered, a forked child waits once
+    // for threads that it has not.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     config::init();
+}
+
+unsafe extern "C" fn forked() {
+    filter::forked();
 }
 
 #[used]

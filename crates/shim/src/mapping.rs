@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
+use crate::aside;
+
 /// A piece of a file that is mapped.
 pub(crate) struct Mapped {
     /// Opened by us, for reading.
@@ -41,8 +43,7 @@ type Name = [u8; NAME_BYTES_MAX];
 
 /// The file behind `length` bytes at `address`, if they begin in a mapping of a regular file we can open.
 pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let maps = rustix::fs::open(c"/proc/self/maps", flags, Mode::empty()).ok()?;
+    let maps = open(c"/proc/self/maps", OFlags::empty())?;
     let mut name: Name = [0; NAME_BYTES_MAX];
     let area = query(maps.as_fd(), address as u64, &mut name)
         .or_else(|| search(maps.as_fd(), address as u64, &mut name))?;
@@ -53,11 +54,17 @@ pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
     }
     // Looked at before it is opened: opening a device can do things.
     is_it(&rustix::fs::stat(path).ok()?, &area)?;
-    let file = rustix::fs::open(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty()).ok()?;
+    let file = open(path, OFlags::NONBLOCK | OFlags::NOCTTY)?;
     is_it(&rustix::fs::fstat(&file).ok()?, &area)?;
     let (offset, length) =
         seekless_wants::mapped(address as u64, length as u64, area.start, area.end, area.offset)?;
     Some(Mapped { file, offset, length })
+}
+
+/// Opens a file for reading, out of the host's way.
+fn open(path: &CStr, flags: OFlags) -> Option<OwnedFd> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    aside::make(|| aside::moved(rustix::fs::open(path, flags, Mode::empty()).ok()?)).flatten()
 }
 
 fn is_it(stat: &rustix::fs::Stat, area: &Area) -> Option<()> {

@@ -9,7 +9,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{FILE, c_int, c_long, c_uint, c_void, iovec, off_t, size_t, ssize_t};
+use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
 
 use crate::host;
 
@@ -139,7 +139,20 @@ macro_rules! by_bytes {
     };
 }
 
+/// The next `syscall`, for a hook that is no function of Rust's. 0: not looked for, 1: there is none; then the hook makes
+/// the system call itself.
+pub(crate) static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks `syscall` up.
+pub(crate) fn resolve_syscall() {
+    static NEXT: Next = Next::new(c"syscall");
+    SYSCALL.store(NEXT.get(), Ordering::Relaxed);
+}
+
 originals! {
+    fn close(fd: c_int) -> c_int = direct!(SYS_close, fd);
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int =
+        direct!(SYS_prctl, option, a, b, c, d);
     fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
     fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
     // The check the fortified forms add (more bytes than room is fatal) is libc's; without libc there is none to add.

@@ -94,6 +94,88 @@ fn close_all() {
     bench.same(&program, &[], &[], 2);
 }
 
+/// A host without 0, 1 and 2 is not asked for: nothing of ours stands in for them, and what it writes is no frame.
+#[test]
+fn standard_descriptors_are_the_hosts() {
+    let Some((bench, program)) = Bench::with("standard") else { return };
+    for how in ["none", "reopen"] {
+        bench.same(&program, &[], &[Path::new(how)], 1);
+        // Frames that are none would show here.
+        bench.daemon.needs();
+    }
+}
+
+/// Its descriptor is far above those that the host is given, or as far as its limit lets it be.
+#[test]
+fn numbers() {
+    let Some((mut bench, program)) = Bench::with("numbers") else { return };
+    let folder = bench.folder.path().join("daemon");
+    std::fs::create_dir(&folder).unwrap();
+    bench.daemon = Fake::start(&folder, Manner::ServeSlowly(400), SETTINGS);
+    for limit in ["0", "16", "1000"] {
+        bench.daemon.clear();
+        bench.same(&program, &[], &[Path::new(limit)], 2);
+    }
+}
+
+/// A filter that allows nothing of what we do does not meet us, however it is installed.
+#[test]
+fn sandbox() {
+    let Some((mut bench, program)) = Bench::with("sandbox") else { return };
+    let folder = bench.folder.path().join("daemon");
+    std::fs::create_dir(&folder).unwrap();
+    bench.daemon = Fake::start(&folder, Manner::ServeSlowly(600), SETTINGS);
+    for how in ["prctl", "syscall_prctl", "seccomp", "tsync", "fork"] {
+        bench.daemon.clear();
+        bench.same(&program, &[], &[Path::new(how)], 1);
+    }
+}
+
+/// A filter that was there before is not tried.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_program_under_a_filter_is_left_alone_unless_it_is_allowed() {
+    let Some((bench, program)) = Bench::with("inherit") else { return };
+    let follow = bench.folder.path().join("follow");
+    compile(&source("hardship", "follow"), &follow, &[]).unwrap();
+    let file = bench.file.path.clone();
+    // Standard input is empty: it reads nothing of the file, and looks at that descriptor all the same.
+    let start = |mut command: Command| {
+        assert!(bench.file.chill());
+        command.arg(&follow).arg(&file);
+        run(command)
+    };
+    let without = start(plain(&program));
+    assert!(without.status.contains("status: 0"), "the program itself fails: {without:?}");
+    assert_eq!(start(hooked(&program, &bench.folder.path().join("nobody"), None)), without);
+    assert_eq!(start(hooked(&program, &bench.daemon.path, None)), without);
+    assert_eq!(bench.daemon.record.lock().unwrap().hellos, 0);
+    // One that allows it all is used where that is said.
+    let open = bench.folder.path().join("open");
+    compile(&source("hardship", "open_filter"), &open, &[]).unwrap();
+    let threads = bench.folder.path().join("threads");
+    compile(&source("hardship", "threads"), &threads, &[]).unwrap();
+    for (value, asked) in [("", false), ("allow", true)] {
+        bench.daemon.clear();
+        assert!(bench.file.chill());
+        let mut command = hooked(&open, &bench.daemon.path, None);
+        command.env("SEEKLESS_SECCOMP", value).arg(&threads).arg(&file);
+        assert!(run(command).status.contains("status: 0"));
+        assert_eq!(!bench.daemon.needs().is_empty(), asked, "SEEKLESS_SECCOMP={value}");
+    }
+}
+
+/// What the host says of how it reads a file goes along with what it needs of it.
+#[test]
+fn at_random() {
+    let Some((bench, program)) = Bench::with("at_random") else { return };
+    let daemon = bench.run(hooked(&program, &bench.daemon.path, None), &[]);
+    assert_eq!(daemon, bench.run(plain(&program), &[]));
+    let said: Vec<_> = bench.daemon.needs().iter().map(|s| (s.offset / 65_536, s.random)).collect();
+    let expected = [(0, false), (8, true), (16, true), (24, false), (32, true), (40, false), (48, true)];
+    assert_eq!(said, expected);
+}
+
 /// The path is out of sight, the abstract twin is not.
 #[test]
 fn chroot() {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  1 Hello      pid u32, whose highest bit asks for the ring along
-//!  2 Need       call u8, 0 u8 x3, pid u32, tid u32, offset u64, length u64         + one descriptor
+//!  2 Need       call u8, 0 u8 x3, pid u32, whose highest bit says that the file is read at random, tid u32,
+//!               offset u64, length u64                                             + one descriptor
 //!  3 Tracked    call u8, resident u8, 0 u8 x2, pid u32, tid u32, device u64, inode u64,
 //!               offset u64, length u64, duration_ns u64
 //!  4 RingAsk    -
@@ -37,6 +38,7 @@ pub struct Need {
     /// The call that waits.
     pub call: Call,
     /// Its process, in the sender's namespace; for statistics only, the socket's credentials are what counts.
+    /// The highest bit is another matter: [`Need::reads_at_random`].
     pub pid: u32,
     /// Its thread, likewise.
     pub tid: u32,
@@ -44,6 +46,20 @@ pub struct Need {
     pub offset: u64,
     /// Bytes wanted, already cut at the end of the file; never zero.
     pub length: u64,
+}
+
+impl Need {
+    /// The same of a process that has said it reads the file at random (`POSIX_FADV_RANDOM`). An older daemon
+    /// takes no notice.
+    pub const fn at_random(self, random: bool) -> Need {
+        let pid = self.pid & !PID_FLAG | if random { PID_FLAG } else { 0 };
+        Need { pid, ..self }
+    }
+
+    /// Whether its process has said that.
+    pub const fn reads_at_random(&self) -> bool {
+        self.pid & PID_FLAG != 0
+    }
 }
 
 /// What a call looked like, after the fact (mode `track`; the latency profile of Libception's Fig. 17). No answer.
@@ -203,8 +219,8 @@ pub struct StatusPart<'a> {
     pub text: &'a [u8],
 }
 
-/// In the number of the process that says `Hello`: numbers of processes are below 2^22.
-const WITH_RING: u32 = 1 << 31;
+/// A bit of the number of a process, for something else: those numbers are below 2^22.
+const PID_FLAG: u32 = 1 << 31;
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -382,7 +398,7 @@ impl<'a> Frame<'a> {
 
     fn encode_body(&self, w: &mut Writer<'_>) {
         match *self {
-            Frame::Hello { pid, ring } => w.u32(pid & !WITH_RING | if ring { WITH_RING } else { 0 }),
+            Frame::Hello { pid, ring } => w.u32(pid & !PID_FLAG | if ring { PID_FLAG } else { 0 }),
             Frame::PassAll { lease_ms } => w.u32(lease_ms),
             Frame::TakeOver { step, ring } => w.put(&[step.number(), ring, 0, 0]),
             Frame::Release { device } => w.u64(device),
@@ -510,7 +526,7 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
     Ok(match kind {
         1 => {
             let word = take!(u32);
-            Frame::Hello { pid: word & !WITH_RING, ring: word & WITH_RING != 0 }
+            Frame::Hello { pid: word & !PID_FLAG, ring: word & PID_FLAG != 0 }
         }
         2 => {
             let call = Call::decode(take!(u8))?;

@@ -54,6 +54,7 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::FileSetReady(FileSetReady { range: 9, reason: PassReason::DiskError }),
         Frame::Hello { pid: 42, ring: true },
         Frame::Release { device: 0x801 },
+        Frame::Need(NEED.at_random(true)),
     ]
 }
 
@@ -109,11 +110,23 @@ fn golden_bytes() {
         header("1600", "18000000") + "09000000" + "04000000",
         header("0100", "14000000") + "2a000080",
         header("2400", "18000000") + "0108000000000000",
+        header("0200", "2c000000")
+            + "06000000"
+            + "04030281"
+            + "07000000"
+            + "6655443322110000"
+            + "0000080000000000",
     ];
     for (frame, golden) in one_of_each().iter().zip(&golden) {
         assert_eq!(&hex(frame.encode().unwrap().as_bytes()), golden, "{}", frame.name());
     }
     assert_eq!(golden.len(), one_of_each().len());
+}
+
+#[test]
+fn a_need_says_whether_its_file_is_read_at_random() {
+    assert!(!NEED.reads_at_random() && NEED.at_random(true).reads_at_random());
+    assert_eq!(NEED.at_random(true).at_random(false), NEED);
 }
 
 #[test]

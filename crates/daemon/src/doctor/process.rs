@@ -48,6 +48,10 @@ pub(crate) struct Facts {
     /// It has an environment without a single variable in it: it wrote its title there, as nginx does.
     pub(crate) overwritten: bool,
     pub(crate) disabled: bool,
+    /// `SEEKLESS_SECCOMP` says that its filter allows what the shim does.
+    pub(crate) filter_allowed: bool,
+    /// It has closed standard input, output or error.
+    pub(crate) standard_closed: bool,
     pub(crate) at_secure: bool,
     pub(crate) io_uring: bool,
     pub(crate) aio: bool,
@@ -117,6 +121,11 @@ impl Facts {
             socket: variable("SEEKLESS_SOCKET").map(|v| PathBuf::from(OsStr::from_bytes(v))),
             overwritten: !environ.is_empty() && !environ.contains(&b'='),
             disabled: variable("SEEKLESS_DISABLE").is_some_and(|v| v != b"0"),
+            filter_allowed: variable("SEEKLESS_SECCOMP").is_some_and(|v| v == b"allow"),
+            standard_closed: (0..=2).any(|n| {
+                let at = fs::symlink_metadata(dir.join(format!("fd/{n}")));
+                at.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+            }),
             at_secure: at_secure(&fs::read(dir.join("auxv")).unwrap_or_default()),
             io_uring: has_io_uring(&dir),
             seccomp: field("Seccomp:").and_then(|v| v.parse().ok()).unwrap_or(0),
@@ -444,7 +453,8 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     }
     bypasses(facts, &mut found);
     findings.extend(few_blocked(&facts.name, facts.reads_at_once));
-    let hooked = facts.shim_mapped && !facts.disabled;
+    let off = facts.disabled || (facts.seccomp != 0 && !facts.filter_allowed);
+    let hooked = facts.shim_mapped && !off;
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "musl", "at_secure"]);
     let seen = !has(&["io_uring", "aio", "mmap", "sandbox", "isolated"]);
@@ -558,12 +568,26 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
             "it runs in strict seccomp",
             "it may not connect to the daemon; run it without",
         ),
-        _ => {
-            let what = "it runs under a seccomp filter";
-            let advice = "the filter must allow cachestat (or mincore), socket, connect, sendmsg, recvmsg and poll, or else \
-                          calls go straight through";
+        _ if facts.filter_allowed => {
+            let what =
+                "it has a seccomp filter, and SEEKLESS_SECCOMP=allow says that it allows what the shim does";
+            let advice = "see that it allows cachestat, mincore, socket, connect, sendmsg, recvmsg, recvfrom, getsockopt, \
+                          ppoll and fcntl: one that ends the program at such a call ends it with the shim";
             found("seccomp", false, what, advice);
         }
+        _ => {
+            let what = "it has a seccomp filter, so the shim stays off in it";
+            let advice = "let the filter allow cachestat, mincore, socket, connect, sendmsg, recvmsg, recvfrom, getsockopt, \
+                          ppoll and fcntl, and start it with SEEKLESS_SECCOMP=allow; or use `seekless observe` or \
+                          `seekless watch`";
+            found("seccomp", true, what, advice);
+        }
+    }
+    if facts.standard_closed {
+        let what = "it has closed standard input, output or error";
+        let advice = "the shim stays out of it while one of the descriptors 0 to 2 is free; have it open /dev/null there, \
+                      or use `seekless observe` or `seekless watch`";
+        found("standard_closed", true, what, advice);
     }
     if let Some(root) = facts.other_root.as_ref().filter(|_| !facts.isolated) {
         let what = format!("its root directory is another one ({} as seen from here)", root.display());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use seekless_engine::{
-    Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, Transport,
-    lock, run_first,
+    Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, Transport, lock,
+    run_first,
 };
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};

@@ -45,7 +45,7 @@ pub(super) struct Following {
 impl Following {
     pub(super) fn new(config: AheadConfig, bitrate: Option<u64>, depth: Bytes) -> Following {
         Following {
-            table: Streams::new(config.streams.clone(), depth),
+            table: Streams::new(config.streams.clone(), depth).with_slack(config.slack),
             config,
             upcoming: ByTime::default(),
             taking: ByTime::default(),
@@ -122,6 +122,7 @@ impl DiskEngine {
             self.following.forget(id);
             self.stream_ended(&over);
         }
+        self.following.table.advised(stream, self.files.is_random(file));
         Some(stream)
     }
 
@@ -157,6 +158,9 @@ impl DiskEngine {
     }
 
     pub(super) fn expire_streams(&mut self) {
+        let spindle = &self.spindle;
+        let waits = |s: &Stream| spindle.is_under_way(s.file, s.position, s.position.saturating_add(PAGE));
+        self.following.table.note_stopped(self.now, waits);
         while let Some((id, over)) = self.following.table.expire(self.now) {
             self.following.forget(id);
             self.stats.bytes_wasted += self.following.table.unread_of(&over);
@@ -188,8 +192,9 @@ impl DiskEngine {
     /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the
     /// next. With that, what the sizing algorithm says of its next piece. `None` while there is nothing to
     /// read ahead for it: it is quiet, not sequential, fetched to its end, before bytes that could not be
-    /// read, or has two pieces ahead of it (how fast it reads is not known from its first burst). Nor is
-    /// there while its file is closed, which happens to files in use when there are too many.
+    /// read, or has two pieces ahead of it (how fast it reads is not known from its first burst), or half of
+    /// one where nothing says how far it goes. Nor is there while its file is closed, which happens to files
+    /// in use when there are too many.
     fn runs_dry(&self, stream: &Stream) -> Option<(Nanos, PieceLen)> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let next = self.next_start(stream);
@@ -202,7 +207,11 @@ impl DiskEngine {
         let len = self.piece_len(stream);
         // What lies behind a hole is not far ahead of it either.
         let hole = next.saturating_sub(next_page(stream.fetched));
-        let enough = stream.unread().saturating_add(hole) >= len.full.saturating_mul(2);
+        let ahead = stream.unread().saturating_add(hole);
+        let enough = match self.starts_slowly(stream) {
+            true => ahead >= len.full / 2,
+            false => ahead >= len.full.saturating_mul(2),
+        };
         (!enough && len.full >= PAGE).then(|| (stream.runs_dry(stream.last, len.bitrate), len))
     }
 

@@ -7,6 +7,9 @@
 //!   so far, and the first is half of the full size (or what the sizing algorithm says). It is slow start
 //!   (\[C\] 2) driven by what the client did, not by how often it was prefetched for. Where clients are seen
 //!   to stay ([`crate::Persistence`]) it does not bind.
+//! - *Runs*: where readers that do not begin at the head of a file stop at about the same length, as peers do
+//!   that take a piece of a file each, no piece goes further. For a reader that said it reads at random
+//!   nothing is read beyond what it asks for until that is known.
 //! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
 
 use alloc::vec::Vec;
@@ -30,6 +33,8 @@ const RANK_EVERY: Nanos = Nanos::from_secs(5);
 pub(super) struct PieceLen {
     pub(super) full: u64,
     first: u64,
+    /// It ends where streams of this kind end: that is known, and the stream need not earn it.
+    cut: bool,
     /// The stream's bitrate if it was told, bytes a second.
     pub(super) bitrate: Option<f64>,
 }
@@ -52,14 +57,17 @@ impl DiskEngine {
     pub(super) fn piece_len(&self, stream: &Stream) -> PieceLen {
         let lba = stream.address_of(stream.fetched);
         let bitrate = self.bitrate_of(stream).map_or(0.0, |rate| self.sized_by(stream, rate));
-        let full = self.size.full(lba, bitrate).min(Bytes(self.rest(stream)));
-        PieceLen { full: full.0, first: self.size.first(full).0, bitrate: self.told(stream) }
+        let size = self.size.full(lba, bitrate).min(Bytes(self.rest(stream)));
+        let size = size.min(Bytes(self.slow_start(stream)));
+        let full = size.min(Bytes(self.run_rest(stream)));
+        let (first, cut) = (self.size.first(full).0, full < size);
+        PieceLen { full: full.0, first, cut, bitrate: self.told(stream) }
     }
 
     /// Longest piece for a stream: persistence and share, at least a page.
     pub(super) fn piece_max(&self, stream: &Stream, len: PieceLen) -> u64 {
-        let PieceLen { full, first, .. } = len;
-        let grown = match self.following.table.persistence().stays() {
+        let PieceLen { full, first, cut, .. } = len;
+        let grown = match cut || self.following.table.persistence().stays() {
             true => full,
             false => stream.consumed.max(first),
         };
@@ -68,7 +76,7 @@ impl DiskEngine {
         let rest = next_page(stream.file_size).saturating_sub(next_page(stream.fetched));
         let tail = rest.saturating_sub(len);
         let tuned = self.size.end_evidence() == EndEvidence::Ends;
-        match tuned && grown >= full && tail < len / 2 && rest <= self.config.read_max.0 {
+        match tuned && !cut && grown >= full && tail < len / 2 && rest <= self.config.read_max.0 {
             true => len.max(rest),
             false => len,
         }
@@ -89,9 +97,41 @@ impl DiskEngine {
         }
     }
 
+    /// Longest piece for a stream of which nothing says how far it goes: what it has read so far, and at
+    /// least what the disk transfers in two switches, beyond which a longer piece gains little. Clients that
+    /// begin at the head of a file mostly go on.
+    fn slow_start(&self, stream: &Stream) -> u64 {
+        match self.starts_slowly(stream) {
+            true => stream.run.max(2 * self.service.depth().0.min(1 << 40)),
+            false => u64::MAX,
+        }
+    }
+
+    /// Whether nothing says how far a stream goes.
+    pub(super) fn starts_slowly(&self, stream: &Stream) -> bool {
+        self.size.end_evidence() == EndEvidence::Ends && self.following.table.is_unknown(stream)
+    }
+
+    /// Bytes beyond what is fetched for a stream at which those of its kind stop, if a piece is to end there.
+    /// A paper's sizes are left as they are, but for readers that said they read at random.
+    fn run_rest(&self, stream: &Stream) -> u64 {
+        if !stream.random && self.size.end_evidence() == EndEvidence::Ignored {
+            return u64::MAX;
+        }
+        let rest = match self.following.table.run_rest(stream) {
+            None if stream.random => 0,
+            None => return u64::MAX,
+            Some(rest) => rest,
+        };
+        rest.saturating_sub(stream.unread())
+    }
+
     /// How far half of those went on that came as far as this stream, where that is known and the sizing
-    /// algorithm goes by it.
+    /// algorithm goes by it. One that reads at random goes on as far as its kind is known to.
     pub(super) fn median_rest(&self, stream: &Stream) -> Option<u64> {
+        if stream.random {
+            return Some(self.following.table.run_rest(stream).unwrap_or(0));
+        }
         let counts = match self.size.end_evidence() {
             EndEvidence::Ignored => false,
             // Every other viewer goes on further, and would wait. What those cost that do not, the size
@@ -99,7 +139,8 @@ impl DiskEngine {
             EndEvidence::Ends => !stream.is_sequential(&self.following.config.streams),
             EndEvidence::Lengths => true,
         };
-        counts.then(|| self.following.table.lengths().median_rest(stream.consumed)).flatten()
+        let known = || self.following.table.lengths().median_rest(stream.consumed);
+        counts.then(|| known().or_else(|| self.following.table.run_rest(stream))).flatten()
     }
 
     /// Configured, else told of the file.

@@ -80,24 +80,29 @@ impl DiskEngine {
             return Err(Reason::DiskOrder);
         }
         let existing = self.spindle.pieces_of(request.file);
+        let Demand { along, foretold, file_set, random, .. } = request.demand;
+        if !along && !foretold && !file_set {
+            self.files.told_random(request.file, random);
+        }
         // A file set is no stream: it goes where the disk goes.
-        let stream = match request.demand.file_set {
+        let stream = match file_set {
             true => None,
             false => self.follow_miss(request, wanted, &existing),
         };
-        if let (Some(stream), true) = (stream, request.demand.along) {
+        if let (Some(stream), true) = (stream, along) {
             self.following.by_kernel.insert(stream);
         }
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
         }
-        let action = self.miss_action(stream, wanted, request.demand.along);
+        let action = self.miss_action(stream, wanted, along);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
         if action == MissAction::PassThrough && existing.iter().all(apart) {
             return Err(Reason::Random);
         }
         let len = match self.piece_max_blocked(stream) {
-            _ if request.demand.foretold || request.demand.file_set => 0,
+            _ if foretold || file_set => 0,
+            None if random => 0,
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
             None => self.size.on_miss(Miss {
@@ -116,7 +121,6 @@ impl DiskEngine {
         }
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
-        let Demand { along, foretold, file_set, .. } = request.demand;
         let due = self.due(request.demand);
         let turn = Turn { due, along, foretold, file_set, for_file_set: file_set };
         let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
@@ -178,8 +182,9 @@ impl DiskEngine {
 
     /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head
     /// of a file a client counts as sequential from its first read, as in Linux, unless those that came as
-    /// far went no further. Beside a read of the kernel's (`along`) nobody waits for what is read here, so
-    /// nothing is read for a client that is not known to go on, however much it asked for.
+    /// far went no further. One that said it reads at random counts as sequential nowhere. Beside a read of
+    /// the kernel's (`along`) nobody waits for what is read here, so nothing is read for a client that is not
+    /// known to go on, however much it asked for.
     fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, along: bool) -> MissAction {
         let Some(stream) = stream.and_then(|id| self.following.table.get(id)) else {
             return MissAction::ReadAhead;
@@ -201,7 +206,7 @@ impl DiskEngine {
             EndEvidence::Lengths => !sequential,
         };
         // What is no longer than the kernel's own read-ahead costs two seeks at most when it is passed.
-        let long = !along && evidence == EndEvidence::Ends && len > PIECE;
+        let long = !along && (evidence == EndEvidence::Ends || stream.random) && len > PIECE;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
             (true, _) if long => MissAction::ReadAsAsked,

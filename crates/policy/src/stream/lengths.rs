@@ -50,21 +50,50 @@ impl Lengths {
         }
     }
 
+    /// One that counted as ended after so many bytes goes on.
+    pub(crate) fn goes_on(&mut self, consumed: u64) {
+        let class = &mut self.classes[class_of(consumed)];
+        if class.streams > 0 {
+            class.streams -= 1;
+            self.ended = self.ended.saturating_sub(1);
+        }
+        if class.streams == 0 {
+            class.longest = 0;
+        }
+    }
+
     /// Of the streams that read `consumed` bytes or more and have ended, half went on for at most so many
     /// bytes; `None` until enough have come as far. At most a fifth too long.
     pub(crate) fn median_rest(&self, consumed: u64) -> Option<u64> {
-        let reached = &self.classes[class_of(consumed)..];
-        let total: u32 = reached.iter().map(|c| c.streams).sum();
-        if total < super::BELIEVED_AFTER {
-            return None;
-        }
-        let mut below = 0;
-        let median = reached.iter().find(|class| {
-            below += class.streams;
-            2 * below >= total
-        })?;
-        Some(median.longest.saturating_sub(consumed))
+        rest_of(&[self], consumed, HALF)
     }
+}
+
+/// A part of the streams: so many of so many.
+pub(crate) type Part = (u32, u32);
+
+/// As many go on further as do not.
+pub(crate) const HALF: Part = (1, 2);
+
+/// Of the streams of all of `seen` that read `consumed` bytes or more and have ended, this part went on for
+/// at most so many bytes; `None` until enough have come as far.
+pub(crate) fn rest_of(seen: &[&Lengths], consumed: u64, (part, whole): Part) -> Option<u64> {
+    let first = class_of(consumed);
+    // Of those of its own class it is not known whether they came as far, but for the longest.
+    let passed = seen.iter().all(|lengths| lengths.classes[first].longest < consumed);
+    let reached = first + usize::from(passed)..CLASSES;
+    let streams = |class: usize| seen.iter().map(|lengths| lengths.classes[class].streams).sum::<u32>();
+    let total: u32 = reached.clone().map(streams).sum();
+    if total < super::BELIEVED_AFTER {
+        return None;
+    }
+    let mut below = 0;
+    let class = reached.into_iter().find(|&class| {
+        below += streams(class);
+        whole * below >= part * total
+    })?;
+    let longest = seen.iter().map(|lengths| lengths.classes[class].longest).max()?;
+    Some(longest.saturating_sub(consumed))
 }
 
 fn class_of(bytes: u64) -> usize {

@@ -12,12 +12,14 @@
 mod lengths;
 mod persistence;
 mod rate;
+mod runs;
 mod table;
 
 use lengths::Lengths;
 use persistence::Persistence;
 use rate::Rate;
 pub(crate) use rate::TIME_CONSTANT_S;
+use runs::{RunKind, Runs};
 pub(crate) use table::{Stream, StreamId, Streams};
 
 use seekless_units::{Bytes, Nanos};

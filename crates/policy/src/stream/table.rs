@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::{Lengths, Persistence, Rate, StreamConfig};
+use super::{Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
 use crate::FileId;
 use crate::holes::Holes;
 use crate::piece::address;
@@ -41,6 +41,16 @@ pub(crate) struct Stream {
     pub(crate) first: u64,
     /// When it last read.
     pub(crate) last: Nanos,
+    /// Its reader said that it reads at random.
+    pub(crate) random: bool,
+    /// Longest time between two of its reads.
+    longest_silence: Nanos,
+    /// Bytes read without a jump. One that is known to be sequential may skip.
+    pub(crate) run: u64,
+    /// It has stopped: what it was, and how long its run was.
+    stopped: Option<(RunKind, u64)>,
+    /// When it is looked at next whether it has stopped.
+    look_at: Option<Nanos>,
     /// From where on a read failed that it counted on.
     failed: Option<u64>,
     /// A file offset and its disk address, as last reported.
@@ -62,6 +72,19 @@ impl Stream {
     /// Of that, what is left of the piece it reads: without what was fetched early.
     pub(crate) fn unread_of_piece(&self) -> u64 {
         self.unread().checked_rem(self.piece).unwrap_or(0)
+    }
+
+    fn kind(&self) -> RunKind {
+        match (self.random, self.first) {
+            (true, _) => RunKind::Random,
+            (false, 0) => RunKind::Head,
+            (false, _) => RunKind::Elsewhere,
+        }
+    }
+
+    /// When it has stopped if it does not read before: silent for so much longer than ever before.
+    fn stops_at(&self, slack: Nanos) -> Nanos {
+        self.last + self.longest_silence + slack
     }
 
     /// Bytes a second.
@@ -127,14 +150,19 @@ impl Stream {
 
     /// Counts an access. Random reads of one file fall within the gap of one another by chance: a jump is no
     /// sign of a sequential client, and cancels what was seen before it. A client known to be sequential may
-    /// skip.
-    fn count(&mut self, offset: u64, end: u64, sequential_after: u32) {
+    /// skip. The run that a jump has ended.
+    fn count(&mut self, offset: u64, end: u64, sequential_after: u32) -> Option<u64> {
         let goes_on = offset <= self.reached && self.reached <= end;
-        self.accesses = match goes_on || self.reads_on(sequential_after) {
-            true => self.accesses.saturating_add(1),
-            false => 1,
+        let before = self.run;
+        let on = goes_on || self.reads_on(sequential_after);
+        (self.accesses, self.run) = match on {
+            true => {
+                (self.accesses.saturating_add(1), before.saturating_add(end.saturating_sub(self.reached)))
+            }
+            false => (1, end.saturating_sub(offset)),
         };
         self.reached = end;
+        (!on && before > 0).then_some(before)
     }
 }
 
@@ -221,6 +249,12 @@ pub(crate) struct Streams {
     persistence: Persistence,
     lengths: Lengths,
     holes: Holes,
+    runs: Runs,
+    /// What a client's jitter is allowed.
+    slack: Nanos,
+    /// By [`Stream::look_at`]. A read leaves it as it is: a stream is looked at some times in its life, and
+    /// reads thousands of times.
+    by_look: BTreeSet<(Nanos, StreamId)>,
 }
 
 impl Streams {
@@ -238,6 +272,9 @@ impl Streams {
             persistence: Persistence::new(depth),
             lengths: Lengths::default(),
             holes: Holes::default(),
+            runs: Runs::default(),
+            slack: Nanos::ZERO,
+            by_look: BTreeSet::new(),
         }
     }
 
@@ -263,6 +300,11 @@ impl Streams {
             self.unread -= u128::from(of.recount(file, &self.holes));
             self.unread += u128::from(of.unread);
         }
+    }
+
+    /// The same, with so much allowed for a client's jitter.
+    pub(crate) fn with_slack(self, slack: Nanos) -> Streams {
+        Streams { slack, ..self }
     }
 
     /// Streams known now.
@@ -294,6 +336,16 @@ impl Streams {
     /// How far readers read, from the same.
     pub(crate) fn lengths(&self) -> &Lengths {
         &self.lengths
+    }
+
+    /// Whether nothing is known of how far a stream goes that does not begin at the head of its file.
+    pub(crate) fn is_unknown(&self, stream: &Stream) -> bool {
+        self.runs.is_unknown(stream.kind(), stream.run)
+    }
+
+    /// How much further a stream goes, by those of its kind that stopped lately; `None`: not known.
+    pub(crate) fn run_rest(&self, stream: &Stream) -> Option<u64> {
+        self.runs.rest(stream.kind(), stream.run)
     }
 
     /// One stream.
@@ -332,7 +384,8 @@ impl Streams {
             forgotten = self.make_room();
             self.begin(now, file, offset, file_size)
         });
-        let mut progress = 0;
+        self.goes_on(now, id);
+        let (mut progress, mut jumped) = (0, None);
         let sequential_after = self.config.sequential_after;
         self.change(id, |stream| {
             // An access may repeat bytes the stream had: only what is new counts as progress.
@@ -342,14 +395,64 @@ impl Streams {
             stream.fetched = stream.fetched.max(stream.position);
             stream.consumed = stream.consumed.saturating_add(progress);
             if len > 0 {
-                stream.count(offset, end, sequential_after);
+                jumped = stream.count(offset, end, sequential_after).map(|run| (stream.kind(), run));
             }
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
             stream.rate.record(now, progress);
         });
         self.persistence.read(progress);
+        if let Some((kind, run)) = jumped {
+            self.runs.ended(kind, run, None);
+        }
         (id, forgotten)
+    }
+
+    /// Notes that a stream reads, before that is counted.
+    fn goes_on(&mut self, now: Nanos, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.longest_silence = stream.longest_silence.max(now.since(stream.last));
+        if let Some((kind, run)) = stream.stopped.take() {
+            self.runs.resumed(kind, run);
+            self.look(id, Nanos::ZERO);
+        }
+    }
+
+    /// Notes whether its reader said that it reads at random.
+    pub(crate) fn advised(&mut self, id: StreamId, random: bool) {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.random != random) else { return };
+        stream.random = random;
+        self.look(id, Nanos::ZERO);
+    }
+
+    /// Has a stream looked at once it has stopped, and not before `at`. Those that begin at the head of their
+    /// file are not.
+    fn look(&mut self, id: StreamId, at: Nanos) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.look_at.is_none() && stream.stopped.is_none() && stream.kind() != RunKind::Head {
+            let at = stream.stops_at(self.slack).max(at);
+            stream.look_at = Some(at);
+            self.by_look.insert((at, id));
+        }
+    }
+
+    /// Notes which streams have stopped by now. One that `waits` for its bytes has not, and is looked at
+    /// again later.
+    pub(crate) fn note_stopped(&mut self, now: Nanos, waits: impl Fn(&Stream) -> bool) {
+        while let Some(&(at, id)) = self.by_look.first().filter(|(at, _)| *at <= now) {
+            self.by_look.remove(&(at, id));
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            stream.look_at = None;
+            let kind = stream.kind();
+            if stream.stops_at(self.slack) > now || kind == RunKind::Head {
+                self.look(id, Nanos::ZERO);
+            } else if waits(stream) {
+                self.look(id, now + self.slack);
+            } else if stream.run > 0 {
+                stream.stopped = Some((kind, stream.run));
+                self.runs.stopped(kind, stream.run);
+            }
+        }
     }
 
     /// Notes that everything before `upto` is fetched, or queued to be, on behalf of a stream.
@@ -429,6 +532,7 @@ impl Streams {
         let over = self.remove(id)?;
         self.persistence.ended(over.unread_of_piece());
         self.lengths.ended(over.consumed);
+        self.runs.ended(over.kind(), over.run, over.stopped);
         Some(over)
     }
 
@@ -470,6 +574,7 @@ impl Streams {
         let &(_, oldest) = self.by_last.first()?;
         let over = self.remove(oldest)?;
         self.lengths.ended(over.consumed);
+        self.runs.ended(over.kind(), over.run, over.stopped);
         Some((oldest, over))
     }
 
@@ -488,6 +593,11 @@ impl Streams {
             reached: offset,
             first: offset,
             last: now,
+            random: false,
+            longest_silence: Nanos::ZERO,
+            run: 0,
+            stopped: None,
+            look_at: None,
             failed: None,
             anchor: None,
             rate: Rate::new(now),
@@ -496,6 +606,7 @@ impl Streams {
         let of = self.files.entry(file).or_default();
         of.standings.insert(of.before((offset, id)), Standing::of(id, &stream));
         self.streams.insert(id, stream);
+        self.look(id, Nanos::ZERO);
         id
     }
 
@@ -503,6 +614,9 @@ impl Streams {
         let stream = self.streams.remove(&id)?;
         self.waiting -= usize::from(stream.waits());
         self.by_last.remove(&(stream.last, id));
+        if let Some(at) = stream.look_at {
+            self.by_look.remove(&(at, id));
+        }
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
             let is_last = of.standings.is_empty();

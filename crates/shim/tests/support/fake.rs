@@ -55,6 +55,7 @@ pub struct Seen {
     pub call: Call,
     pub offset: u64,
     pub length: u64,
+    pub random: bool,
     pub device: u64,
     pub inode: u64,
 }
@@ -275,6 +276,7 @@ fn hear(
                 call: need.call,
                 offset: need.offset,
                 length: need.length,
+                random: need.reads_at_random(),
                 device: stat.st_dev,
                 inode: stat.st_ino,
             });

@@ -219,7 +219,9 @@ pub fn run(mut command: Command) -> Outcome {
 pub fn plain(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD");
-    for name in ["SEEKLESS_SOCKET", "SEEKLESS_STATE", "SEEKLESS_DISABLE", "SEEKLESS_PATIENCE_MS"] {
+    for name in
+        ["SEEKLESS_SOCKET", "SEEKLESS_STATE", "SEEKLESS_DISABLE", "SEEKLESS_PATIENCE_MS", "SEEKLESS_SECCOMP"]
+    {
         command.env_remove(name);
     }
     command

@@ -1,0 +1,300 @@
+//! Peers that take pieces of files in random order: what is read for the bytes that are used.
+
+use std::collections::BTreeMap;
+
+use seekless_policy::{
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, Request,
+    RequestId, Sizing, Taken, Verdict,
+};
+use seekless_sizing::competitive::Start;
+use seekless_sizing::controller::Params;
+use seekless_units::{Bytes, Lba, Nanos};
+
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+const BLOCK: u64 = 16 * K;
+const PIECE: u64 = 2 * M;
+const FILE: u64 = 1 << 30;
+const FILES: u64 = 24;
+const PEERS: u64 = 40;
+
+/// What a peer takes of a piece.
+#[derive(Clone, Copy)]
+enum Pattern {
+    Whole,
+    /// Three blocks of it.
+    Scattered,
+}
+
+/// How the door hears of reads.
+#[derive(Clone, Copy, PartialEq)]
+enum Door {
+    /// A miss waits, and says that its file is read at random.
+    Advised,
+    /// A miss waits.
+    Waits,
+    /// Nobody waits: the kernel reads what is missing, and what follows is read along with it.
+    Observes,
+}
+
+/// Numbers that look random: splitmix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % most
+    }
+}
+
+/// A disk that delivers at once, and what is in memory.
+struct Machine {
+    engine: DiskEngine,
+    resident: BTreeMap<FileId, Vec<bool>>,
+    /// Bytes that came from the disk, and bytes that clients took.
+    read: u64,
+    used: u64,
+    ids: u64,
+}
+
+impl Machine {
+    fn new(config: Config) -> Machine {
+        Machine { engine: DiskEngine::new(config), resident: BTreeMap::new(), read: 0, used: 0, ids: 0 }
+    }
+
+    fn fill(&mut self, file: FileId, from: u64, upto: u64) {
+        let blocks = self.resident.entry(file).or_insert_with(|| vec![false; (FILE / BLOCK) as usize]);
+        for block in from / BLOCK..upto.div_ceil(BLOCK) {
+            if !std::mem::replace(&mut blocks[block as usize], true) {
+                self.read += BLOCK;
+            }
+        }
+    }
+
+    fn has(&self, file: FileId, offset: u64) -> bool {
+        self.resident.get(&file).is_some_and(|blocks| blocks[(offset / BLOCK) as usize])
+    }
+
+    fn serve(&mut self, now: Nanos) {
+        while let Some(action) = self.engine.poll_action() {
+            if let Action::Read { id, file, offset, len, .. } = action {
+                self.fill(file, offset, offset + len);
+                self.engine.handle(now, Event::Done { read: id, outcome: Outcome::Ok });
+            }
+        }
+    }
+
+    fn read(&mut self, now: Nanos, door: Door, file: FileId, offset: u64, len: u64) {
+        let lba = Some(Lba(file.ino * (FILE / 512) + offset / 512));
+        if !self.has(file, offset) {
+            self.ids += 1;
+            // What the kernel reads for itself comes first, and the request is for what follows it.
+            let along = door == Door::Observes;
+            let (at, len) = if along { (offset + len, 128 * K) } else { (offset, len) };
+            if along {
+                self.engine.handle(now, Event::Opened { file });
+            }
+            let demand = Demand { along, random: door == Door::Advised, ..Demand::default() };
+            let (id, from) = (RequestId(self.ids), offset);
+            if at < FILE {
+                let len = len.min(FILE - at);
+                let request = Request { id, file, from, offset: at, len, file_size: FILE, lba, demand };
+                self.engine.handle(now, Event::Request(request));
+                self.serve(now);
+            }
+            // It reads for itself whatever has not come.
+            self.fill(file, offset, offset + BLOCK);
+        }
+        self.used += BLOCK;
+        let taken = if door == Door::Advised { Taken::All } else { Taken::Unknown };
+        let access = Access { file, offset, len: BLOCK, file_size: FILE, lba, taken };
+        self.engine.handle(now, Event::Access(access));
+        self.serve(now);
+    }
+}
+
+fn auto() -> Config {
+    Config {
+        sizing: Sizing::Auto(Params::default()),
+        ahead: Some(AheadConfig::default()),
+        memory: MemoryLimit { bytes: Bytes::gib(1), ..MemoryLimit::default() },
+        read_max: Bytes::mib(64),
+        ..Config::default()
+    }
+}
+
+/// Bytes read for each that was used, by the peers of `seconds`.
+fn amplification(config: Config, door: Door, pattern: Pattern, seconds: u64) -> f64 {
+    let mut machine = Machine::new(config);
+    let mut random = Numbers(7);
+    // Where each peer is: its file, and the blocks it is still to take, the last first.
+    let mut peers: Vec<(FileId, Vec<u64>)> =
+        (0..PEERS).map(|_| (FileId { dev: 8, ino: 0 }, Vec::new())).collect();
+    for step in 0..seconds * 10 {
+        for (number, (file, blocks)) in peers.iter_mut().enumerate() {
+            let now = Nanos::from_millis(step * 100 + number as u64);
+            let burst = match pattern {
+                Pattern::Whole => 16,
+                Pattern::Scattered => 1,
+            };
+            for _ in 0..burst {
+                if blocks.is_empty() {
+                    *file = FileId { dev: 8, ino: 1 + random.below(FILES) };
+                    let piece = random.below(FILE / PIECE) * PIECE;
+                    *blocks = match pattern {
+                        Pattern::Whole => (0..PIECE / BLOCK).map(|b| piece + b * BLOCK).collect(),
+                        Pattern::Scattered => {
+                            (0..3).map(|b| piece + (b * 40 + random.below(40)) * BLOCK).collect()
+                        }
+                    };
+                    blocks.reverse();
+                }
+                machine.read(now, door, *file, blocks.pop().unwrap(), BLOCK);
+            }
+        }
+    }
+    machine.read as f64 / machine.used as f64
+}
+
+/// On a disk that is never short of time: whatever may be read too far is read.
+#[test]
+fn whole_pieces_in_random_order_are_read_about_once() {
+    for (name, door, most) in
+        [("advised", Door::Advised, 1.05), ("waits", Door::Waits, 1.25), ("observes", Door::Observes, 1.25)]
+    {
+        let read = amplification(auto(), door, Pattern::Whole, 30);
+        println!("{name}: {read:.3}");
+        assert!(read <= most, "{name}: {read:.3} bytes read for each that was used");
+    }
+}
+
+#[test]
+fn blocks_scattered_over_pieces_are_read_about_once() {
+    for (name, door) in [("advised", Door::Advised), ("waits", Door::Waits), ("observes", Door::Observes)] {
+        let read = amplification(auto(), door, Pattern::Scattered, 10);
+        println!("{name}: {read:.3}");
+        assert!(read <= 1.1, "{name}: {read:.3} bytes read for each that was used");
+    }
+}
+
+/// Whatever the sizing algorithm.
+#[test]
+fn one_that_reads_at_random_is_read_as_asked_by_every_algorithm() {
+    let fixed = Config { prefetch: Bytes::mib(4), ..Config::default() };
+    let competitive = Sizing::Competitive(Start::Depth);
+    for (name, config) in [
+        ("fixed, on a miss", fixed.clone()),
+        ("fixed", Config { ahead: Some(AheadConfig::default()), ..fixed.clone() }),
+        ("gradient, on a miss", Config { ahead: None, ..auto() }),
+        ("competitive, on a miss", Config { sizing: competitive.clone(), ..fixed }),
+        ("competitive", Config { sizing: competitive, ..auto() }),
+    ] {
+        // Until it is known how far such readers go: none of them has stopped yet.
+        let read = amplification(config, Door::Advised, Pattern::Whole, 1);
+        assert_eq!(read, 1.0, "{name}");
+    }
+}
+
+/// What was learnt of pieces is read whole: one read for each, not one for each block.
+#[test]
+fn what_was_learnt_of_pieces_is_read_whole() {
+    let mut machine = Machine::new(auto());
+    let mut now = Nanos::ZERO;
+    let mut piece = |machine: &mut Machine, number: u64| {
+        let before = machine.engine.stats().reads;
+        for block in 0..PIECE / BLOCK {
+            now += Nanos::from_millis(5);
+            let file = FileId { dev: 8, ino: 1 + number % FILES };
+            machine.read(now, Door::Advised, file, (7 * number + 1) * PIECE + block * BLOCK, BLOCK);
+        }
+        machine.engine.stats().reads - before
+    };
+    let reads: Vec<u64> = (0..60).map(|number| piece(&mut machine, number)).collect();
+    assert_eq!(reads[0], 0, "nothing says that it goes on");
+    assert_eq!(reads[40..], [1; 20]);
+    assert_eq!(machine.read, machine.used);
+}
+
+/// A client that reads a file on from its middle is read ahead for as ever, beside peers and after them.
+#[test]
+fn a_reader_that_goes_on_is_read_ahead_for_beside_a_swarm() {
+    let mut machine = Machine::new(auto());
+    let mut now = Nanos::ZERO;
+    for number in 0..40u64 {
+        for block in 0..PIECE / BLOCK {
+            now += Nanos::from_millis(2);
+            let file = FileId { dev: 8, ino: 1 + number % FILES };
+            machine.read(now, Door::Waits, file, (7 * number + 1) * PIECE + block * BLOCK, BLOCK);
+        }
+    }
+    let (file, start) = (FileId { dev: 8, ino: 99 }, 100 * M);
+    let before = machine.engine.stats();
+    for block in 0..64 * M / BLOCK {
+        now += Nanos::from_millis(2);
+        machine.read(now, Door::Waits, file, start + block * BLOCK, BLOCK);
+    }
+    let after = machine.engine.stats();
+    // It may meet the end of a piece of the others once.
+    let (misses, reads) = (after.requests - before.requests, after.reads - before.reads);
+    assert!(misses <= 2 && reads <= 20, "{misses} misses, {reads} reads");
+}
+
+/// Viewers that begin in the middle of films read in bursts, ten seconds apart: their silences are no ends.
+#[test]
+fn silences_of_viewers_are_no_ends() {
+    let mut machine = Machine::new(auto());
+    let mut reads = Vec::new();
+    for period in 0..12u64 {
+        let before = machine.engine.stats().reads;
+        for viewer in 0..32u64 {
+            let now = Nanos::from_millis(period * 10_000 + viewer * 50);
+            for block in 0..M / BLOCK {
+                let offset = 100 * M + period * M + block * BLOCK;
+                machine.read(now, Door::Waits, FileId { dev: 8, ino: 1 + viewer }, offset, BLOCK);
+            }
+        }
+        reads.push(machine.engine.stats().reads - before);
+    }
+    // Once they have gone on, a piece holds several bursts.
+    let late: u64 = reads[4..].iter().sum();
+    assert!(late <= 8 * 32 / 2, "{reads:?}");
+    assert!(machine.engine.stats().requests <= 4 * 32, "{}", machine.engine.stats().requests);
+}
+
+/// The answer to a request is a pass where nothing was read for it.
+#[test]
+fn a_read_at_random_is_passed_through_at_the_head_of_its_file_too() {
+    let mut engine = DiskEngine::new(auto());
+    let file = FileId { dev: 8, ino: 1 };
+    let demand = Demand { random: true, ..Demand::default() };
+    let request = Request {
+        id: RequestId(1),
+        file,
+        from: 0,
+        offset: 0,
+        len: BLOCK,
+        file_size: FILE,
+        lba: None,
+        demand,
+    };
+    engine.handle(Nanos::ZERO, Event::Request(request));
+    let answer = std::iter::from_fn(|| engine.poll_action())
+        .find_map(|action| match action {
+            Action::Answer { verdict, .. } => Some(verdict),
+            Action::Read { .. } => panic!("it is read"),
+            _ => None,
+        })
+        .unwrap();
+    assert!(matches!(answer, Verdict::Pass(_)), "{answer:?}");
+    // A long one is read as asked.
+    let long = Request { id: RequestId(2), offset: 0, len: M, ..request };
+    engine.handle(Nanos::ZERO, Event::Request(long));
+    let read = std::iter::from_fn(|| engine.poll_action()).find_map(|action| match action {
+        Action::Read { offset, len, .. } => Some((offset, len)),
+        _ => None,
+    });
+    assert_eq!(read, Some((0, M)));
+}
