@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -129,8 +130,23 @@ impl Drop for Gated {
         }
         self.shared.changed.notify_all();
         // Lazily: the daemon may hold files of it for a moment longer, and fuser's own unmount gives up then.
+        let connection = std::fs::metadata(self.folder.path()).map(|folder| rustix::fs::minor(folder.dev()));
         let _ = rustix::mount::unmount(self.folder.path(), rustix::mount::UnmountFlags::DETACH);
         drop(self.session.take());
+        if let Ok(connection) = connection {
+            abort(connection);
+        }
+    }
+}
+
+/// Ends a connection of FUSE whoever holds files of it. This process would wait for itself at its end otherwise:
+/// closing a file asks the server, which is gone by then.
+fn abort(connection: u32) {
+    let control = tempfile::tempdir().unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    if rustix::mount::mount("none", control.path(), "fusectl", flags, None).is_ok() {
+        let _ = std::fs::write(control.path().join(connection.to_string()).join("abort"), "1");
+        let _ = rustix::mount::unmount(control.path(), rustix::mount::UnmountFlags::DETACH);
     }
 }
 
