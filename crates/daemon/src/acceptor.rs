@@ -146,6 +146,7 @@ impl Acceptor {
             strikes: Mutex::new(Strikes::default()),
             file_sets,
             hand_over: hand_over.clone(),
+            key: listener.key(),
             wishes: wish,
             wake,
             connections: Default::default(),

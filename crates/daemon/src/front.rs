@@ -11,6 +11,7 @@ use std::time::Instant;
 use crossbeam_channel::Sender;
 use seekless_engine::{Devices, Engine, Reported, lock};
 use seekless_kernel::ring::Record;
+use seekless_kernel::twinkey::Key;
 use seekless_policy::FileId;
 use seekless_wire::Settings as Settled;
 
@@ -37,6 +38,8 @@ pub(crate) struct Front {
     pub(crate) strikes: Mutex<Strikes>,
     pub(crate) file_sets: FileSetThread,
     pub(crate) hand_over: HandOver,
+    /// By which the daemon proves itself at the twin.
+    pub(crate) key: Option<Key>,
     /// To the acceptor, which has the sockets.
     pub(crate) wishes: Sender<TakeOverWish>,
     /// Wakes the acceptor.

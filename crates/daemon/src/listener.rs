@@ -17,6 +17,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, SOCKET_PATH_BYTES_MAX, TwinName};
 use seekless_kernel::socketfile;
+use seekless_kernel::twinkey::{self, Key, KeyPath};
 
 use crate::activation::Activated;
 use crate::start_error::StartError;
@@ -35,6 +36,8 @@ const LOCK_AGAIN: Duration = Duration::from_millis(10);
 pub(crate) struct Listener {
     at_path: Option<AtPath>,
     at_twin: Option<OwnedFd>,
+    /// By which this daemon proves itself at the twin.
+    key: Option<Key>,
     others_allowed: bool,
     /// The service manager made the socket at the path.
     activated: bool,
@@ -53,7 +56,7 @@ struct AtPath {
 impl Listener {
     /// Nowhere: no shim can connect.
     pub(crate) fn none() -> Listener {
-        Listener { at_path: None, at_twin: None, others_allowed: false, activated: false }
+        Listener { at_path: None, at_twin: None, key: None, others_allowed: false, activated: false }
     }
 
     /// Listens at `path` with these permission bits, in place of a dead socket if one is there.
@@ -85,19 +88,23 @@ impl Listener {
         let inode = Arc::new(AtomicU64::new(inode(path).map_err(io_error)?));
         let at_twin = twin(&name);
         let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
-        Ok(Listener { at_path, at_twin, others_allowed: mode & 0o002 != 0, activated: false })
+        let others_allowed = mode & 0o002 != 0;
+        let key = at_twin.as_ref().and_then(|_| twin_key(&name, others_allowed));
+        Ok(Listener { at_path, at_twin, key, others_allowed, activated: false })
     }
 
     /// Listens at a socket that the service manager has made.
     pub(crate) fn activated(from: Activated) -> Result<Listener, StartError> {
         let Activated { path, socket } = from;
         let io_error = |error: io::Error| StartError::Listen { path: path.clone(), error };
-        let at_twin = twin(&socket_name(&path).map_err(io_error)?);
+        let name = socket_name(&path).map_err(io_error)?;
+        let at_twin = twin(&name);
         fdpass::listen_again(socket.as_fd(), BACKLOG).map_err(|e| io_error(e.into()))?;
         let others_allowed = others_may(&path).map_err(io_error)?;
         let inode = Arc::new(AtomicU64::new(NOT_OURS));
         let at_path = Some(AtPath { path, socket, inode });
-        Ok(Listener { at_path, at_twin, others_allowed, activated: true })
+        let key = at_twin.as_ref().and_then(|_| twin_key(&name, others_allowed));
+        Ok(Listener { at_path, at_twin, key, others_allowed, activated: true })
     }
 
     /// Listens at the sockets of the daemon that runs at `path`, as it has handed them over. The path is that
@@ -123,7 +130,8 @@ impl Listener {
             bits.map_or_else(|| others_may(path), |bits| Ok(bits & 0o002 != 0)).map_err(io_error)?;
         let claim = Claim { path: path.to_path_buf(), bits, sockets, inode: inode.clone() };
         let at_path = Some(AtPath { path: path.to_path_buf(), socket, inode });
-        Ok((Listener { at_path, at_twin, others_allowed, activated: bits.is_none() }, claim))
+        let key = at_twin.as_ref().and_then(|_| twin_key(&name, others_allowed));
+        Ok((Listener { at_path, at_twin, key, others_allowed, activated: bits.is_none() }, claim))
     }
 
     /// The socket at the path and its twin, to hand them to another daemon.
@@ -142,6 +150,11 @@ impl Listener {
         if let Some(at_path) = &self.at_path {
             at_path.inode.store(NOT_OURS, Ordering::Relaxed);
         }
+    }
+
+    /// By which this daemon proves itself at the twin.
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.key
     }
 
     /// Every listening socket.
@@ -239,6 +252,16 @@ fn twin(name: &CStr) -> Option<OwnedFd> {
     }
 }
 
+/// The key beside the socket of this name; `None`, with a warning, where there can be none.
+fn twin_key(name: &CStr, others: bool) -> Option<Key> {
+    let path = KeyPath::of(name)?;
+    let key = twinkey::ensure(&path, others);
+    key.inspect_err(|error| {
+        tracing::warn!(%error, "no key beside the socket: servers in a chroot read as without Seekless");
+    })
+    .ok()
+}
+
 /// A path as a socket's name.
 pub(crate) fn socket_name(path: &Path) -> io::Result<CString> {
     let bytes = path.as_os_str().as_bytes();
@@ -260,15 +283,12 @@ fn others_may(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.mode() & 0o002 != 0)
 }
 
-/// Connects to a daemon's socket, or to its twin.
+/// Connects to a daemon's socket. Not to its twin, whose name anybody may take.
 ///
 /// # Errors
 /// Nobody listens there, or may not be reached.
 pub(crate) fn connect(path: &CStr) -> Result<OwnedFd, Errno> {
-    fdpass::connect(Address::Path(path)).or_else(|error| match TwinName::of(path) {
-        Some(twin) => fdpass::connect(Address::Twin(&twin)).map_err(|_| error),
-        None => Err(error),
-    })
+    fdpass::connect(Address::Path(path))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use seekless_engine::{
 use seekless_kernel::deferred::Closer;
 use seekless_kernel::fdpass;
 use seekless_kernel::prefetch::Source;
+use seekless_kernel::twinkey;
 use seekless_policy::{FileId, LEFT_ALONE, Mode, Reason};
 use seekless_wants::{CallKind, DoorLimits};
 use seekless_wire::{
@@ -410,6 +411,12 @@ impl Body {
                     self.front.shared.passing.lease(lease_ms, Instant::now());
                     self.front.rest();
                     let _ = client.send(frame);
+                }
+                (Frame::Challenge { nonce }, _) => {
+                    let Some(key) = &self.front.key else {
+                        return self.refuse(mark, RefuseReason::Kind, frame.kind());
+                    };
+                    let _ = client.send(Frame::Proof { digest: twinkey::proof(key, nonce) });
                 }
                 (Frame::Release { device }, _) => {
                     if !lock(&self.front.shares).trusts(uid) {

@@ -64,3 +64,4 @@ pub mod topology;
 pub mod tracepoint;
 #[cfg(feature = "full")]
 pub mod trust;
+pub mod twinkey;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use seekless_kernel::fdpass::{self, Address, TwinName};
+use seekless_kernel::fdpass::{self, Address};
 use seekless_kernel::state;
 use seekless_wire::{ADDRESS_UNKNOWN, FRAME_BYTES_MAX, FileSetAdd, Frame, PATIENCE_MS, PassReason};
 
@@ -56,9 +56,8 @@ impl Daemon {
     /// none to give.
     pub(crate) fn ask(window: u64) -> Option<Daemon> {
         let name = CString::new(socket()?.as_os_str().as_bytes()).ok()?;
-        let connect = |at: Address<'_>| fdpass::connect(at).ok();
-        let socket = connect(Address::Path(&name))
-            .or_else(|| TwinName::of(&name).and_then(|twin| connect(Address::Twin(&twin))))?;
+        // Not at the twin, whose name anybody may take.
+        let socket = fdpass::connect(Address::Path(&name)).ok()?;
         let mut daemon = Daemon { socket, ranges_max: 0, window: 0 };
         daemon.send(Frame::FileSetAsk { window_bytes: window }, None).ok()?;
         let mut packet = [0; FRAME_BYTES_MAX];

@@ -15,6 +15,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use seekless_kernel::fdpass::{self, Received, TwinName};
+use seekless_kernel::twinkey;
 use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
 
 use crate::memory::MEMORY;
@@ -184,22 +185,27 @@ pub(crate) fn tracked(report: Tracked) {
 fn connect(own_pid: u32) -> Option<Line> {
     let path = config::socket_path()?;
     let mut connected = line_to(SocketAddrUnix::new(path));
+    if connected.is_ok() {
+        config::see_key();
+    }
+    let mut at_twin = false;
     // The path cannot be seen: another root directory, another user. Its twin has no place in the file system.
     if matches!(connected, Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::PERM))
         && let Some(twin) = TwinName::of(path)
         && let Ok(socket) = line_to(SocketAddrUnix::new_abstract_name(twin.as_bytes()))
     {
-        connected = Ok(socket);
+        (connected, at_twin) = (Ok(socket), true);
     }
     match connected {
         Ok(socket) => {
             let trusted = fdpass::peer(socket.as_fd())
                 .is_ok_and(|p| (p.uid == 0 || p.uid == config::own_uid()) && p.pid as u32 != own_pid);
-            if trusted {
-                return Line::new(socket);
+            let line = if trusted { Line::new(socket) } else { None };
+            let line = line.filter(|line| !at_twin || is_proven(line));
+            if line.is_none() {
+                MEMORY.hung(host::coarse_ms());
             }
-            MEMORY.hung(host::coarse_ms());
-            None
+            line
         }
         // Busy, or we are out of descriptors: the next call may be luckier.
         Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => None,
@@ -208,6 +214,27 @@ fn connect(own_pid: u32) -> Option<Line> {
             None
         }
     }
+}
+
+/// Whether who listens at the twin knows the key that stands beside the socket ([`twinkey`]). Its user alone says
+/// nothing: root of a container that shares our network has the number of root, and any user that a user namespace
+/// does not know has one and the same.
+fn is_proven(line: &Line) -> bool {
+    let mut nonce = [0; 8];
+    let random = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::NONBLOCK);
+    let (Some(key), Ok(8)) = (config::key(), random) else { return false };
+    let nonce = u64::from_ne_bytes(nonce);
+    if say(line, Frame::Challenge { nonce }, None).is_none() {
+        return false;
+    }
+    let ms = prompt_ms();
+    let timeout = Timespec { tv_sec: (ms / 1_000) as i64, tv_nsec: (ms % 1_000 * 1_000_000) as _ };
+    let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
+    let Some(socket) = line.socket().filter(|_| ready.is_ok_and(|n| n > 0)) else { return false };
+    let mut bytes = [0u8; FRAME_BYTES];
+    let Ok(received) = receive(socket, &mut bytes, false) else { return false };
+    let frame = bytes.get(..received.length).map(Frame::decode);
+    matches!(frame, Some(Ok(Frame::Proof { digest })) if digest == twinkey::proof(&key, nonce))
 }
 
 /// A connection, made at once or not at all, on a number that is out of the host's way. `MFILE`: there is none to be had.

@@ -13,12 +13,15 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use rustix::fs::{Mode, OFlags};
 use seekless_kernel::fdpass::SOCKET_PATH_BYTES_MAX;
+use seekless_kernel::twinkey::{self, Key, KeyPath};
 use seekless_wire::{PATIENCE_MS, WAIT_MS_MAX};
 
-use crate::filter;
+use crate::{aside, filter, host};
 
 const UNREAD: u8 = 0;
 const READING: u8 = 1;
@@ -39,6 +42,17 @@ static SOCKET: SocketPath = SocketPath(UnsafeCell::new([0; SOCKET_PATH_BYTES_MAX
 static PATIENCE: AtomicU64 = AtomicU64::new(PATIENCE_MS);
 static OWN_UID: AtomicU32 = AtomicU32::new(0);
 
+/// The key beside the socket, as far as it was seen; [`HAS_KEY`]: that it was.
+static KEY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+static HAS_KEY: AtomicBool = AtomicBool::new(false);
+/// When it was last looked for.
+static KEY_LOOKED_MS: AtomicU64 = AtomicU64::new(0);
+
+/// A key that is not there is looked for this often, milliseconds: the daemon may be older, or not have started. At
+/// half of it that costs twice as much, some microseconds; at double a server that changes its root later goes
+/// without for longer.
+const KEY_AGAIN_MS: u64 = 10_000;
+
 /// Reads the environment unless that has been done.
 pub(crate) fn init() {
     if STATE.compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Acquire).is_err() {
@@ -55,9 +69,50 @@ pub(crate) fn init() {
     // SAFETY: see `SocketPath`.
     let path = unsafe { &mut *SOCKET.0.get() };
     let on = !disabled && write_socket_path(path) && (allowed || !filter::is_inherited());
+    if on {
+        look_for_key(path);
+    }
     let state = if on { ON } else { OFF };
     // Another thread may have switched it off meanwhile.
     let _ = STATE.compare_exchange(READING, state, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Reads the key that stands beside the socket, while the folder is seen: a server may change its root directory.
+pub(crate) fn see_key() {
+    let now_ms = host::coarse_ms().max(1);
+    let looked_ms = KEY_LOOKED_MS.load(Ordering::Relaxed);
+    if HAS_KEY.load(Ordering::Relaxed) || (looked_ms != 0 && now_ms.saturating_sub(looked_ms) < KEY_AGAIN_MS)
+    {
+        return;
+    }
+    if let Some(path) = socket_path() {
+        look_for_key(path.to_bytes_with_nul());
+    }
+}
+
+fn look_for_key(socket: &[u8]) {
+    KEY_LOOKED_MS.store(host::coarse_ms().max(1), Ordering::Relaxed);
+    let Some(path) = CStr::from_bytes_until_nul(socket).ok().and_then(KeyPath::of) else { return };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let open = || aside::moved(rustix::fs::open(path.as_c_str(), flags, Mode::empty()).ok()?);
+    let Some(file) = aside::make(open).flatten() else { return };
+    let Some(key) = twinkey::read(file.as_fd(), own_uid()) else { return };
+    for (to, from) in KEY.iter().zip(key.as_chunks::<8>().0) {
+        to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+    }
+    HAS_KEY.store(true, Ordering::Release);
+}
+
+/// The key that a daemon at the twin must know.
+pub(crate) fn key() -> Option<Key> {
+    if !HAS_KEY.load(Ordering::Acquire) {
+        return None;
+    }
+    let mut key = Key::default();
+    for (to, from) in key.as_chunks_mut::<8>().0.iter_mut().zip(&KEY) {
+        *to = from.load(Ordering::Relaxed).to_ne_bytes();
+    }
+    Some(key)
 }
 
 /// Nothing is done any more, in any thread, for the rest of the process.

@@ -184,6 +184,31 @@ fn a_socket_that_is_removed_is_found_by_its_twin() {
     assert_eq!(daemon.needs().len(), 2);
 }
 
+/// Root of a container that shares the machine's network can take the name, and is root by its credentials.
+#[test]
+fn who_listens_at_the_twin_and_does_not_know_the_key_gets_nothing() {
+    let folder = folder();
+    let Some(file) = ColdFile::new(folder.path(), "data") else { return };
+    let stranger = Fake::serving(folder.path());
+    // What the daemon left there.
+    std::fs::write(folder.path().join("twin.key"), [7; 32]).unwrap();
+    let Some(mut host) = Host::start(folder.path(), &file, &stranger.path) else { return };
+    std::fs::remove_file(&stranger.path).unwrap();
+    for number in [1, 20] {
+        host.read(&file, number);
+        after_the_pause();
+    }
+    assert_eq!(stranger.needs().len(), 0);
+    // Nor where there is no key at all.
+    let elsewhere = self::folder();
+    let stranger = Fake::serving(elsewhere.path());
+    std::fs::remove_file(elsewhere.path().join("twin.key")).unwrap();
+    let Some(mut host) = Host::start(folder.path(), &file, &stranger.path) else { return };
+    std::fs::remove_file(&stranger.path).unwrap();
+    host.read(&file, 40);
+    assert_eq!(stranger.needs().len(), 0);
+}
+
 #[test]
 fn a_full_backlog_is_not_waited_for() {
     use seekless_kernel::fdpass::{Address, connect, listen};

@@ -23,6 +23,8 @@
 //! 34 PassAll    lease_ms u32
 //! 35 TakeOver   step u8, ring u8, 0 u8 x2                                          + one descriptor in some steps
 //! 36 Release    device u64
+//! 37 Challenge  nonce u64
+//! 38 Proof      digest u8 x16
 //! ```
 //! Bytes shown as 0 are written as zero and must be zero: they are where a later version may put something.
 
@@ -282,6 +284,17 @@ pub enum Frame<'a> {
         /// `st_dev` of its files.
         device: u64,
     },
+    /// Shim to daemon, at the abstract twin of the socket alone: prove that you know the key that stands beside the
+    /// socket. Anybody may take an abstract name.
+    Challenge {
+        /// Not used before.
+        nonce: u64,
+    },
+    /// The daemon's answer.
+    Proof {
+        /// The first bytes of SHA-256 of the key and the nonce, the latter in little-endian order.
+        digest: [u8; 16],
+    },
     /// Between a daemon and the one that takes its place, both of the same user ([`TakeOverStep`]).
     TakeOver {
         /// What is said.
@@ -332,6 +345,8 @@ impl<'a> Frame<'a> {
             Frame::PassAll { .. } => 34,
             Frame::TakeOver { .. } => 35,
             Frame::Release { .. } => 36,
+            Frame::Challenge { .. } => 37,
+            Frame::Proof { .. } => 38,
         }
     }
 
@@ -357,6 +372,8 @@ impl<'a> Frame<'a> {
             Frame::PassAll { .. } => "PassAll",
             Frame::TakeOver { .. } => "TakeOver",
             Frame::Release { .. } => "Release",
+            Frame::Challenge { .. } => "Challenge",
+            Frame::Proof { .. } => "Proof",
         }
     }
 
@@ -402,6 +419,8 @@ impl<'a> Frame<'a> {
             Frame::PassAll { lease_ms } => w.u32(lease_ms),
             Frame::TakeOver { step, ring } => w.put(&[step.number(), ring, 0, 0]),
             Frame::Release { device } => w.u64(device),
+            Frame::Challenge { nonce } => w.u64(nonce),
+            Frame::Proof { digest } => w.put(&digest),
             Frame::Need(n) => {
                 w.put(&[n.call.number(), 0, 0, 0]);
                 w.u32(n.pid);
@@ -617,6 +636,13 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
             Frame::TakeOver { step, ring }
         }
         36 => Frame::Release { device: take!(u64) },
+        37 => Frame::Challenge { nonce: take!(u64) },
+        38 => {
+            let halves = [take!(u64), take!(u64)].map(u64::to_le_bytes);
+            let mut digest = [0; 16];
+            digest.iter_mut().zip(halves.as_flattened()).for_each(|(to, from)| *to = *from);
+            Frame::Proof { digest }
+        }
         33 => {
             let last = flag("last", take!(u8))?;
             zero!(u8);

@@ -55,6 +55,8 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::Hello { pid: 42, ring: true },
         Frame::Release { device: 0x801 },
         Frame::Need(NEED.at_random(true)),
+        Frame::Challenge { nonce: 0x0102_0304 },
+        Frame::Proof { digest: *b"0123456789abcdef" },
     ]
 }
 
@@ -116,6 +118,8 @@ fn golden_bytes() {
             + "07000000"
             + "6655443322110000"
             + "0000080000000000",
+        header("2500", "18000000") + "0403020100000000",
+        header("2600", "20000000") + "30313233343536373839616263646566",
     ];
     for (frame, golden) in one_of_each().iter().zip(&golden) {
         assert_eq!(&hex(frame.encode().unwrap().as_bytes()), golden, "{}", frame.name());

@@ -14,9 +14,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_kernel::residency;
 use seekless_kernel::ring::Consumer;
+use seekless_kernel::twinkey::{self, Key};
 use seekless_wire::{
     Answer, Call, FRAME_BYTES_MAX, Frame, Mode, Need, PassReason, Refuse, RefuseReason, Settings, Tracked,
 };
+
+/// What it leaves beside its socket.
+const KEY: Key = *b"a key that is not known in there";
 
 /// How the daemon behaves towards a need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +164,7 @@ pub fn listening(folder: &Path) -> (PathBuf, OwnedFd) {
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
     let socket = fdpass::listen(Address::Path(&name), 64).unwrap();
     super::set_mode(&path, 0o666);
+    std::fs::write(folder.join("twin.key"), KEY).unwrap();
     (path, socket)
 }
 
@@ -265,6 +270,10 @@ fn hear(
             // A daemon that is ill is ill towards everybody, but for the settings, which let the needs come.
             tell(socket, Frame::Settings(Settings { ring: record.named, ..settings }));
             false
+        }
+        Ok(Frame::Challenge { nonce }) => {
+            tell(socket, Frame::Proof { digest: twinkey::proof(&KEY, nonce) });
+            true
         }
         Ok(Frame::Tracked(t)) => {
             record.tracked.push(t);
