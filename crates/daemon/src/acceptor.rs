@@ -1,10 +1,10 @@
 //! The acceptor: connections in, each to the thread of its user.
 //!
 //! It decides whose a connection is and whether it is served ([`crate::accounts`], [`crate::shares`],
-//! [`crate::strikes`]), empties the rings of reports, and hands the sockets over when another daemon takes its place.
-//! It makes no call that a user's descriptor can hold up. Closing a connection is one where a packet with a
-//! descriptor waits in it, so it looks at the packet first, and has such a connection closed by the thread of its
-//! user ([`crate::user_thread`]).
+//! [`crate::strikes`]), empties the rings of reports, and hands the sockets over when another daemon takes
+//! its place. It makes no call that a user's descriptor can hold up. Closing a connection is one where a
+//! packet with a descriptor waits in it, so it looks at the packet first, and has such a connection closed by
+//! the thread of its user ([`crate::user_thread`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -58,25 +58,26 @@ const REPORTS_EVERY: Duration = Duration::from_millis(5);
 /// double a user whose thread hangs is let go of that much later.
 const TICK: Duration = Duration::from_millis(200);
 
-/// A thread that has been busy with one thing for so long hangs: its user's connections are let go of until it
-/// comes back. At half of it a machine without a processor to spare looks like that; at double the user's servers
-/// wait as long more, once.
+/// A thread that has been busy with one thing for so long hangs: its user's connections are let go of until
+/// it comes back. At half of it a machine without a processor to spare looks like that; at double the user's
+/// servers wait as long more, once.
 const HANGS: Duration = Duration::from_secs(1);
 
-/// A user without connections keeps its thread for so long. At half of it a server with a miss a minute has it
-/// started twice as often, which takes 50 us; at double idle threads are kept for as long more.
+/// A user without connections keeps its thread for so long. At half of it a server with a miss a minute has
+/// it started twice as often, which takes 50 us; at double idle threads are kept for as long more.
 const THREAD_IDLE: Duration = Duration::from_secs(10);
 
-/// Most users with a thread of their own. Users beyond share one: Samba has a user for each client. At half of it
-/// a file server of 200 users has some that can hold each other up; at double a hostile user of many numbers costs
-/// as many threads more.
+/// Most users with a thread of their own. Users beyond share one: Samba has a user for each client. At half
+/// of it a file server of 200 users has some that can hold each other up; at double a hostile user of many
+/// numbers costs as many threads more.
 const THREADS_MAX: usize = 256;
 
 /// Who shares a thread: no user has this number.
 const SHARED: u32 = u32::MAX;
 
-/// Descriptors that the thread of a user may have to close before its connections wait elsewhere ([`crate::limbo`]).
-/// At half of it they come back for one more look, at double a hostile user holds as many descriptors more.
+/// Descriptors that the thread of a user may have to close before its connections wait elsewhere
+/// ([`crate::limbo`]). At half of it they come back for one more look, at double a hostile user holds as many
+/// descriptors more.
 const TO_CLOSE_MAX: usize = 256;
 
 /// Steps of handing over in line: a daemon that takes over sends two.

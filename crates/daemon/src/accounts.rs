@@ -1,12 +1,12 @@
 //! Whose a connection is, and what it may ask for beside reads.
 //!
-//! What one user may take is counted for a number. Of a process of this machine's own users that is its user. Root
-//! and the daemon's own user are bounded by nothing and may tell the daemon to hand over or to pass every call, so a
-//! number that looks like theirs is not enough: root of a container has it too. Such a process connects through the
-//! path, belongs to the daemon's user namespace, and sees the daemon's mounts or has all of the daemon's
-//! capabilities, with which it could do the same by other means (`ptrace`). Every other process with such a number is
-//! counted by its mounts, so that two containers are two users. The processes of a user namespace that a user has
-//! made are that user's, whatever numbers they have.
+//! What one user may take is counted for a number. Of a process of this machine's own users that is its user.
+//! Root and the daemon's own user are bounded by nothing and may tell the daemon to hand over or to pass
+//! every call, so a number that looks like theirs is not enough: root of a container has it too. Such a
+//! process connects through the path, belongs to the daemon's user namespace, and sees the daemon's mounts or
+//! has all of the daemon's capabilities, with which it could do the same by other means (`ptrace`). Every
+//! other process with such a number is counted by its mounts, so that two containers are two users. The
+//! processes of a user namespace that a user has made are that user's, whatever numbers they have.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::BorrowedFd;
@@ -14,8 +14,8 @@ use std::os::fd::BorrowedFd;
 use seekless_kernel::fdpass::Peer;
 use seekless_kernel::peer::{self, Standing};
 
-/// User numbers from here on may belong to a user namespace (`/etc/subuid` begins at 100,000); those below are
-/// accounts of the machine and are not looked up.
+/// User numbers from here on may belong to a user namespace (`/etc/subuid` begins at 100,000); those below
+/// are accounts of the machine and are not looked up.
 const MAYBE_SUBORDINATE: u32 = 65_536;
 
 /// Numbers of others than users of this machine begin here.

@@ -1,6 +1,6 @@
-//! One connection of a shim, shared by the thread of its user, which reads from it, and the thread that answers.
-//! Whoever lets go of it last, it is closed by the thread of its user: unread packets may hold descriptors, and
-//! their end is that of the connection.
+//! One connection of a shim, shared by the thread of its user, which reads from it, and the thread that
+//! answers. Whoever lets go of it last, it is closed by the thread of its user: unread packets may hold
+//! descriptors, and their end is that of the connection.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

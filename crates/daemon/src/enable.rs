@@ -94,17 +94,16 @@ pub struct DisableArgs {
 /// `seekless enable`.
 ///
 /// # Errors
-/// systemd does not run here, the shim is not to be found or another user has a say in it, the unit forbids what
-/// it does, or the drop-in
-/// cannot be written.
+/// systemd does not run here, the shim is not to be found or another user has a say in it, the unit forbids
+/// what it does, or the drop-in cannot be written.
 pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     let shim = find_shim(args.shim.as_deref())?;
     let shim = fs::canonicalize(&shim).map_err(|e| fault("cannot use the shim", &shim, &e))?;
     believed(&shim)?;
     let unit = args.service.unit();
     let filter = UnitFilter::of(unit, args.units.as_deref(), NAME);
-    if let Some(why) = filter.refusal(unit) {
-        return Err(Fault::new(Exit::Failed, why));
+    if let Some(refusal) = filter.refusal(unit) {
+        return Err(refusal);
     }
     let text = drop_in(&shim, &args.socket, filter.is_there)?;
     let path = place(args.service, args.units.as_deref());

@@ -108,8 +108,8 @@ impl Front {
         self.engine.rest(self.shared.passing.now(Instant::now()));
     }
 
-    /// Hands what one user's shims have reported to the threads of its disks. The user has shown that it can read
-    /// this file.
+    /// Hands what one user's shims have reported to the threads of its disks. The user has shown that it can
+    /// read this file.
     pub(crate) fn take_reports_of(&self, uid: u32, file: FileId) {
         let Some(rings) = &self.rings else { return };
         let (mut rings, now) = (lock(rings), Instant::now());

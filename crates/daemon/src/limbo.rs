@@ -1,10 +1,10 @@
 //! Connections that cannot be closed now, kept without a descriptor each.
 //!
 //! A connection in which descriptors wait takes their end with it when it is closed, and that may hang
-//! ([`crate::acceptor`]). A hostile user makes such connections as fast as it can connect, and only a few of them can
-//! wait for the thread of that user. The others are sent into a socket pair of our own: there they are packets, of
-//! about a kilobyte, and each of them holds at least one descriptor that the kernel counts against the hostile
-//! user's own limit.
+//! ([`crate::acceptor`]). A hostile user makes such connections as fast as it can connect, and only a few of
+//! them can wait for the thread of that user. The others are sent into a socket pair of our own: there they
+//! are packets, of about a kilobyte, and each of them holds at least one descriptor that the kernel counts
+//! against the hostile user's own limit.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +15,9 @@ use seekless_kernel::fdpass;
 /// Bytes that one pair of sockets may hold, as far as the kernel lets root have them: some 8,000 connections.
 const PAIR_BYTES: usize = 8 << 20;
 
-/// Most pairs. With half a million connections in them the kernel's own limit is reached (`RLIMIT_NOFILE` of the
-/// hostile user, 524,288 under systemd). At half of it that user could have the daemon refuse everybody; at double
-/// nothing changes.
+/// Most pairs. With half a million connections in them the kernel's own limit is reached (`RLIMIT_NOFILE` of
+/// the hostile user, 524,288 under systemd). At half of it that user could have the daemon refuse everybody;
+/// at double nothing changes.
 const PAIRS_MAX: usize = 64;
 
 /// See the module's words.

@@ -162,9 +162,9 @@ impl Listener {
         self.at_path.iter().map(|p| &p.socket).chain(&self.at_twin).map(|s| s.as_fd())
     }
 
-    /// Whether a peer of this account ([`crate::accounts`]) may connect by the socket of this number: abstract sockets have no permission bits,
-    /// so those of the path are applied here. At the path the kernel has applied them, and those for a group
-    /// too.
+    /// Whether a peer of this account ([`crate::accounts`]) may connect by the socket of this number:
+    /// abstract sockets have no permission bits, so those of the path are applied here. At the path the
+    /// kernel has applied them, and those for a group too.
     pub(crate) fn admits(&self, number: usize, account: u32) -> bool {
         let at_activated_path = self.activated && number == 0;
         let own = account == 0 || account == rustix::process::geteuid().as_raw();

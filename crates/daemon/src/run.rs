@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     };
 
     if is_filtered() && env::var_os("SEEKLESS_SECCOMP").is_none() {
-        eprintln!(
+        seekless_output::eprintln!(
             "seekless run: there is a seccomp filter here, as in a container, so the shim stays off; if the filter ends no \
              program at a call that it forbids, set SEEKLESS_SECCOMP=allow"
         );

@@ -7,6 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use seekless_units::{Exit, Fault};
+
 /// Where systemd looks for units, the first wins; drop-ins of all of them count.
 const FOLDERS: [&str; 6] = [
     "/etc/systemd/system",
@@ -149,20 +151,22 @@ impl UnitFilter {
     }
 
     /// Why the shim does not go with this unit, and what would help.
-    pub(crate) fn refusal(&self, unit: &str) -> Option<String> {
+    pub(crate) fn refusal(&self, unit: &str) -> Option<Fault> {
         let instead = "or use `seekless watch` or `seekless observe`";
         if !self.forbidden.is_empty() {
             let calls = self.forbidden.join(" ");
-            return Some(format!(
+            let what = format!(
                 "{unit} has a filter of system calls that would end it when the shim calls {calls}; nothing was done: let it \
                  allow them first (systemctl edit {unit}: [Service] SystemCallFilter={calls}), {instead}"
-            ));
+            );
+            return Some(Fault::new(Exit::Failed, what));
         }
         self.no_socket.then(|| {
-            format!(
+            let what = format!(
                 "{unit} may not connect to the daemon's socket; nothing was done: add AF_UNIX to its \
                  RestrictAddressFamilies=, and @network-io to its SystemCallFilter= if that is set, {instead}"
-            )
+            );
+            Fault::new(Exit::Failed, what)
         })
     }
 }
@@ -197,7 +201,7 @@ mod tests {
         let service = parsed("SystemCallFilter=@system-service\n");
         assert_eq!(service.forbidden, ["cachestat", "mincore"]);
         let said = service.refusal("nginx.service").unwrap();
-        assert!(said.contains("SystemCallFilter=cachestat mincore)") && !said.contains('\n'), "{said}");
+        assert!(said.message.contains("SystemCallFilter=cachestat mincore)") && !said.message.contains('\n'), "{said}");
         let with =
             parsed("SystemCallFilter=@system-service\n  SystemCallFilter = cachestat \\\n mincore:EPERM\n");
         assert_eq!((with.is_there, with.refusal("x")), (true, None));

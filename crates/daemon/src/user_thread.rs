@@ -1,10 +1,11 @@
 //! The thread that serves the connections of one user: frames in, calls to the engine.
 //!
-//! Everything that a descriptor of a user can hold up is done here: what it is, what of it is in memory, which disk
-//! it lies on, and closing it. A file of FUSE whose server does not answer, or a socket that lingers, stops this
-//! thread and with it the calls of that user alone ([`crate::acceptor`] lets go of its connections then).
-//! Descriptors that were passed on with calls come back here to be closed. The thread never touches a disk. It tells
-//! waiting shims once in a while that their disk is busy and not the daemon dead.
+//! Everything that a descriptor of a user can hold up is done here: what it is, what of it is in memory,
+//! which disk it lies on, and closing it. A file of FUSE whose server does not answer, or a socket that
+//! lingers, stops this thread and with it the calls of that user alone ([`crate::acceptor`] lets go of its
+//! connections then). Descriptors that were passed on with calls come back here to be closed. The thread
+//! never touches a disk. It tells waiting shims once in a while that their disk is busy and not the daemon
+//! dead.
 
 use std::collections::HashMap;
 use std::io;
@@ -65,22 +66,24 @@ const WORKING_EVERY: Duration = Duration::from_millis(WORKING_EVERY_MS * 7 / 10)
 /// twice as long.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// A process that is limited by its control group leaves the disk alone for so long, milliseconds. At half of it its
-/// questions take twice as much of its time; at double a limit that is lifted counts for a second more.
+/// A process that is limited by its control group leaves the disk alone for so long, milliseconds. At half of
+/// it its questions take twice as much of its time; at double a limit that is lifted counts for a second
+/// more.
 const LIMITED_FOR_MS: u32 = 1_000;
 
 /// What is handed to the thread.
 enum Inbound {
     /// A connection to be served.
     Serve(OwnedFd),
-    /// A descriptor to be closed: of a call that has ended, or a connection that is not served and has descriptors
-    /// in line.
+    /// A descriptor to be closed: of a call that has ended, or a connection that is not served and has
+    /// descriptors in line.
     Close(OwnedFd),
     /// The daemon ends: so do the connections.
     End,
 }
 
-/// The way to the thread of a user. It ends when its user's connections and descriptors are gone, and this is.
+/// The way to the thread of a user. It ends when its user's connections and descriptors are gone, and this
+/// is.
 pub(crate) struct UserThread {
     to: Arc<Inbox>,
     state: Arc<State>,
@@ -100,7 +103,8 @@ struct State {
     connections: AtomicUsize,
     /// Descriptors to be closed.
     to_close: AtomicUsize,
-    /// Since when it is busy with one thing, in milliseconds since the front was made and one more; 0: it is not.
+    /// Since when it is busy with one thing, in milliseconds since the front was made and one more; 0: it is
+    /// not.
     busy_since: AtomicU64,
 }
 

@@ -1,5 +1,5 @@
-//! Attacks on a daemon of root by processes with users, mounts and user namespaces of their own. Each attacker is
-//! this program again ([`attacker`]). Takes root.
+//! Attacks on a daemon of root by processes with users, mounts and user namespaces of their own. Each
+//! attacker is this program again ([`attacker`]). Takes root.
 
 mod common;
 #[path = "common/gated.rs"]
@@ -45,8 +45,8 @@ struct Attacker {
 }
 
 impl Attacker {
-    /// Starts this program again by way of `wrapper`, as `user`, and waits until it has done its worst. `None`, with
-    /// a word, where that cannot be done here.
+    /// Starts this program again by way of `wrapper`, as `user`, and waits until it has done its worst.
+    /// `None`, with a word, where that cannot be done here.
     fn start(attack: &str, socket: &Path, user: u32, wrapper: &[&str]) -> Option<Attacker> {
         if !rustix::process::geteuid().is_root() {
             seekless_skip::skipped("only root can be another user");
@@ -89,7 +89,8 @@ impl Attacker {
 
 impl Drop for Attacker {
     fn drop(&mut self) {
-        // A server of files that is killed while it holds some of them open itself never ends. It is told to end.
+        // A server of files that is killed while it holds some of them open itself never ends. It is told to
+        // end.
         drop(self.child.stdin.take());
         let until = Instant::now() + Duration::from_secs(10);
         while self.child.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < until {

@@ -1,10 +1,10 @@
-//! A thread beside each disk's, for calls on its files that a file system can hold up: closing them, looking at what
-//! of them is still in memory, and whether they were deleted. One that hangs holds up neither the disk's reads nor
-//! its clients: evictions are then noticed by the next miss.
+//! A thread beside each disk's, for calls on its files that a file system can hold up: closing them, looking
+//! at what of them is still in memory, and whether they were deleted. One that hangs holds up neither the
+//! disk's reads nor its clients: evictions are then noticed by the next miss.
 //!
-//! A file keeps its blocks until nobody has it open. So it is looked how many links each open file has, and the
-//! disk's thread is told of those that have none left. The last close of a deleted file frees its blocks, which takes
-//! the disk a while, and that of a file server's file asks the server.
+//! A file keeps its blocks until nobody has it open. So it is looked how many links each open file has, and
+//! the disk's thread is told of those that have none left. The last close of a deleted file frees its blocks,
+//! which takes the disk a while, and that of a file server's file asks the server.
 
 use std::collections::HashMap;
 use std::io;
@@ -38,9 +38,9 @@ const LOOK_SHARE: u32 = 100;
 /// [`LOOK_EVERY`] are more than a second.
 pub(crate) const IN_USE: Duration = Duration::from_millis(300);
 
-/// Most looks into memory in line. One that finds no room is left out: what it would find is found by the next
-/// miss. At half of it a disk of a thousand streams whose file system is slow for a moment misses some, at double it
-/// looks for what was decided upon long ago.
+/// Most looks into memory in line. One that finds no room is left out: what it would find is found by the
+/// next miss. At half of it a disk of a thousand streams whose file system is slow for a moment misses some,
+/// at double it looks for what was decided upon long ago.
 const LOOKS_MAX: usize = 1024;
 
 /// Most deleted files told at once; the others are told at the next look.
@@ -145,7 +145,8 @@ fn run(known: &Known, errands: &Receiver<Errand>, delete: &Sender<FileId>, repor
     let mut due = Instant::now() + LOOK_EVERY;
     let mut waiting: Vec<(Vec<Weak<Source>>, Arc<Left>)> = Vec::new();
     loop {
-        // A descriptor is sent to be closed a moment after its source is gone, so these wait for one round more.
+        // A descriptor is sent to be closed a moment after its source is gone, so these wait for one round
+        // more.
         let over: Vec<Arc<Left>> =
             waiting.extract_if(.., |(files, _)| files.is_empty()).map(|(_, left)| left).collect();
         for (files, _) in &mut waiting {

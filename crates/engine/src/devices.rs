@@ -209,8 +209,8 @@ impl Devices {
         reader.is_some_and(|reader| lock(&reader.snapshot).engine.needs_every_hit())
     }
 
-    /// The place for a file, held open as `fd`. Where it is not known, the kernel and the file's own file system
-    /// are asked, without the lock: either may take as long as it likes.
+    /// The place for a file, held open as `fd`. Where it is not known, the kernel and the file's own file
+    /// system are asked, without the lock: either may take as long as it likes.
     ///
     /// # Errors
     /// A reader had to be started and no thread could be had.
@@ -430,7 +430,8 @@ fn helps(topology: &Topology, dev: Dev, mount_id: Option<u64>, fd: BorrowedFd<'_
     }
 }
 
-/// Whether a mount of FUSE was made by root or by this user. One of a user's own namespace is in no table of ours.
+/// Whether a mount of FUSE was made by root or by this user. One of a user's own namespace is in no table of
+/// ours.
 fn is_trusted(topology: &Topology, mount_id: u64) -> bool {
     let Some(user) = topology.fuse_user(mount_id) else { return false };
     user == 0 || user == rustix::process::geteuid().as_raw()

@@ -2,8 +2,8 @@
 //!
 //! It translates, and has no rules of its own. Messages of the doors, reports of the workers and the
 //! machine's memory become events of the engine. The engine's actions go to the workers, to the pinner and to
-//! those who asked. The thread opens, closes and looks up no file ([`crate::opener`], [`crate::aside`]), and never
-//! waits for the disk, except for the file system's block map of a file it has not met before.
+//! those who asked. The thread opens, closes and looks up no file ([`crate::opener`], [`crate::aside`]), and
+//! never waits for the disk, except for the file system's block map of a file it has not met before.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;

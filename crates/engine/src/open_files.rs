@@ -40,9 +40,9 @@ impl OpenFile {
     }
 }
 
-/// Files, each open from its first request or announced read until the engine closes it. A file is read through
-/// the descriptor that was passed with its first request until it is opened again ([`crate::opener`]), or that
-/// request is answered.
+/// Files, each open from its first request or announced read until the engine closes it. A file is read
+/// through the descriptor that was passed with its first request until it is opened again
+/// ([`crate::opener`]), or that request is answered.
 pub(crate) struct OpenFiles {
     files: HashMap<FileId, OpenFile>,
     addresses: Addresses,
@@ -86,7 +86,8 @@ impl OpenFiles {
         self.files.is_empty()
     }
 
-    /// A file to be read through `source`, if it is not open yet. `start` and `steps` are those of its file system.
+    /// A file to be read through `source`, if it is not open yet. `start` and `steps` are those of its file
+    /// system.
     pub(crate) fn open(
         &mut self,
         file: FileId,
@@ -118,8 +119,9 @@ impl OpenFiles {
         lock(&self.open).insert(file);
     }
 
-    /// Lets go of a passed descriptor that nothing is read through any more. The engine has not closed the file:
-    /// what it still orders there fails, as on a file that cannot be read, and the next miss passes another one.
+    /// Lets go of a passed descriptor that nothing is read through any more. The engine has not closed the
+    /// file: what it still orders there fails, as on a file that cannot be read, and the next miss passes
+    /// another one.
     pub(crate) fn end_passing(&mut self, file: FileId) {
         if self.files.get(&file).is_some_and(OpenFile::is_unused) {
             self.close(file);

@@ -1,9 +1,9 @@
-//! Opens files again that another process has passed a descriptor of, so that the engine can go on reading them
-//! after the process has closed its own.
+//! Opens files again that another process has passed a descriptor of, so that the engine can go on reading
+//! them after the process has closed its own.
 //!
-//! Opening may wait: for the server of the file, or for a program that scans what is opened. So a thread does it,
-//! one for each user of a door, while the first piece is read through the passed descriptor. A file is opened once,
-//! and kept open until its streams have ended.
+//! Opening may wait: for the server of the file, or for a program that scans what is opened. So a thread does
+//! it, one for each user of a door, while the first piece is read through the passed descriptor. A file is
+//! opened once, and kept open until its streams have ended.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::devices::SharedDevices;
 use crate::door::Message;
 use crate::lock;
 
-/// Most files in line to be opened. Of one beyond each miss is read through the descriptor that came with it, and
-/// nothing is read ahead. At half of it a server that starts with as many new files at once is slower for its
-/// first seconds; at double a user whose files hang holds as many descriptors more.
+/// Most files in line to be opened. Of one beyond each miss is read through the descriptor that came with it,
+/// and nothing is read ahead. At half of it a server that starts with as many new files at once is slower for
+/// its first seconds; at double a user whose files hang holds as many descriptors more.
 const FILES_MAX: usize = 256;
 
 struct ToOpen {

@@ -99,8 +99,8 @@ pub trait Transport {
     /// no room for it, and the call is [`Refused::Door`].
     fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Arc<Source>)>;
 
-    /// Where the file is opened for the engine if [`Transport::block`] passes a descriptor of another process.
-    /// `None`: where the files of this process are.
+    /// Where the file is opened for the engine if [`Transport::block`] passes a descriptor of another
+    /// process. `None`: where the files of this process are.
     fn opener(&self) -> Option<&Opener> {
         None
     }
@@ -207,9 +207,10 @@ impl Engine {
     /// most likely finds the bytes in memory: they are not pinned. The read is reported when it is done
     /// ([`Engine::read`], [`Engine::hit`]), because what counts as read may be given back.
     ///
-    /// A file's disk is looked up (remembered for seconds), what of it is in memory is asked of the kernel, the
-    /// rest is handed over to the disk's thread. The file system of a file that another process has made can
-    /// hold up the first two for as long as it likes: a door calls this where only that process's user waits.
+    /// A file's disk is looked up (remembered for seconds), what of it is in memory is asked of the kernel,
+    /// the rest is handed over to the disk's thread. The file system of a file that another process has made
+    /// can hold up the first two for as long as it likes: a door calls this where only that process's user
+    /// waits.
     ///
     /// # Errors
     /// The call is not served, and no answer follows; the caller reads for itself, and may block.

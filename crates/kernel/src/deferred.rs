@@ -1,5 +1,5 @@
-//! A descriptor that is closed on another thread than the one that lets go of it. `close` of a file of FUSE waits
-//! for its server, that of a socket may wait for its peer, and that of a deleted file frees its blocks.
+//! A descriptor that is closed on another thread than the one that lets go of it. `close` of a file of FUSE
+//! waits for its server, that of a socket may wait for its peer, and that of a deleted file frees its blocks.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -198,8 +198,8 @@ pub enum Waiting {
     Nothing,
     /// A packet of bytes alone.
     Bytes,
-    /// A packet with descriptors, which are closed when it is received or the socket is closed. That can wait for
-    /// the server of a file, or for the peer of a socket, for as long as these like.
+    /// A packet with descriptors, which are closed when it is received or the socket is closed. That can wait
+    /// for the server of a file, or for the peer of a socket, for as long as these like.
     Descriptors,
 }
 
@@ -215,8 +215,8 @@ pub fn waiting(socket: BorrowedFd<'_>) -> Waiting {
     }
 }
 
-/// Ends a conversation and drops packets without descriptors. Whether that is all there was: closing the socket
-/// then waits for nobody.
+/// Ends a conversation and drops packets without descriptors. Whether that is all there was: closing the
+/// socket then waits for nobody.
 pub fn dismiss(socket: BorrowedFd<'_>) -> bool {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
     // The other side can send no more, and a queue has 10 packets by default.

@@ -1,10 +1,10 @@
-//! What a process at the other end of a socket may do to this one, by the kernel's word: whether it is of the same
-//! user namespace, sees the same mounts, and has the same rights.
+//! What a process at the other end of a socket may do to this one, by the kernel's word: whether it is of the
+//! same user namespace, sees the same mounts, and has the same rights.
 //!
-//! A user number alone does not tell: root of a container has the number of root. Only files of `/proc` that every
-//! user may read are read, because a service whose capabilities are dropped may read no others. A pidfd of the
-//! connection (`SO_PEERPIDFD`, Linux 6.5) makes sure that they are of the process that connected. Before that a
-//! process that has ended, and whose number root has now, is taken for root's.
+//! A user number alone does not tell: root of a container has the number of root. Only files of `/proc` that
+//! every user may read are read, because a service whose capabilities are dropped may read no others. A pidfd
+//! of the connection (`SO_PEERPIDFD`, Linux 6.5) makes sure that they are of the process that connected.
+//! Before that a process that has ended, and whose number root has now, is taken for root's.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,8 +15,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::fdpass::Peer;
 
-/// Of a file of `/proc` no more is read: a map of users has 340 lines at most, of a table of mounts the first line
-/// is wanted.
+/// Of a file of `/proc` no more is read: a map of users has 340 lines at most, of a table of mounts the first
+/// line is wanted.
 const TEXT_MAX: u64 = 16 << 10;
 
 /// `NS_GET_OWNER_UID`, `PIDFD_GET_USER_NAMESPACE` (linux/nsfs.h, linux/pidfd.h).
@@ -38,8 +38,8 @@ pub struct Standing {
     pub owner: Option<u32>,
 }
 
-/// Looks at the process that made a connection. `None`: it has ended, or is in a process namespace that cannot be
-/// seen from here.
+/// Looks at the process that made a connection. `None`: it has ended, or is in a process namespace that
+/// cannot be seen from here.
 pub fn standing(socket: BorrowedFd<'_>, peer: Peer) -> Option<Standing> {
     let pid = Pid::from_raw(peer.pid)?;
     let pidfd = pidfd_of(socket).or_else(|| pidfd_open(pid, PidfdFlags::empty()).ok())?;

@@ -14,10 +14,10 @@
 //!
 //! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through
 //! it, would change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that*
-//! descriptor is told `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Until it is, and
-//! where it cannot be (no permission, no /proc) or must not be (opening a FUSE file throws its cached pages
-//! away, unless its server says otherwise), the passed descriptor is used ([`Source::passed`]), but only in ways
-//! that leave no trace in it: read-ahead, and page faults through a mapping to wait.
+//! descriptor is told `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Until it is,
+//! and where it cannot be (no permission, no /proc) or must not be (opening a FUSE file throws its cached
+//! pages away, unless its server says otherwise), the passed descriptor is used ([`Source::passed`]), but
+//! only in ways that leave no trace in it: read-ahead, and page faults through a mapping to wait.
 
 use std::fmt;
 use std::io;
@@ -67,8 +67,8 @@ impl Source {
     }
 
     /// Opens the file behind a descriptor again, read-only. `None`: it must not be opened again, because that
-    /// throws away what is in memory of it (FUSE). May wait for the file's server, or for a program that scans
-    /// what is opened.
+    /// throws away what is in memory of it (FUSE). May wait for the file's server, or for a program that
+    /// scans what is opened.
     ///
     /// # Errors
     /// Those of `open`: no permission, no `/proc`, another process's lease.
@@ -83,8 +83,8 @@ impl Source {
         // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
         let again = rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty())
             .or_else(|_| rustix::fs::open(path.as_str(), flags, Mode::empty()))?;
-        // The advice is refused by some network file systems; then the wait costs a little read-ahead, nothing
-        // more.
+        // The advice is refused by some network file systems; then the wait costs a little read-ahead,
+        // nothing more.
         Ok(Some(Source::own(again)))
     }
 

@@ -1,9 +1,10 @@
 //! The key by which a daemon proves itself at the abstract twin of its socket.
 //!
-//! Anybody may take an abstract name, and root of a container that shares the machine's network shows the same
-//! credentials as root. What it does not see is the folder of the socket. There the daemon leaves a key that every
-//! user may read. A shim reads it while it still sees the folder, and has whoever listens at the twin prove that it
-//! knows the key before it passes a descriptor. A local user that knows the key too is not root.
+//! Anybody may take an abstract name, and root of a container that shares the machine's network shows the
+//! same credentials as root. What it does not see is the folder of the socket. There the daemon leaves a key
+//! that every user may read. A shim reads it while it still sees the folder, and has whoever listens at the
+//! twin prove that it knows the key before it passes a descriptor. A local user that knows the key too is not
+//! root.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -63,8 +64,8 @@ pub fn proof(key: &Key, nonce: u64) -> [u8; 16] {
     proof
 }
 
-/// The daemon's side: the key that stands beside a socket, made if there is none of ours. Users other than ours may
-/// read it where they may connect.
+/// The daemon's side: the key that stands beside a socket, made if there is none of ours. Users other than
+/// ours may read it where they may connect.
 ///
 /// # Errors
 /// The folder cannot be written to.

@@ -139,8 +139,8 @@ impl Drop for Gated {
     }
 }
 
-/// Ends a connection of FUSE whoever holds files of it. This process would wait for itself at its end otherwise:
-/// closing a file asks the server, which is gone by then.
+/// Ends a connection of FUSE whoever holds files of it. This process would wait for itself at its end
+/// otherwise: closing a file asks the server, which is gone by then.
 fn abort(connection: u32) {
     let control = tempfile::tempdir().unwrap();
     let flags = rustix::mount::MountFlags::empty();

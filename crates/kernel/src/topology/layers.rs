@@ -37,8 +37,8 @@ impl Topology {
         mount.is_some_and(|m| m.fs_type == "overlay" || is_pool(m))
     }
 
-    /// The user that a FUSE mount serves: the one that mounted it, by the kernel's word. `None` where it is no mount
-    /// of FUSE that is seen here.
+    /// The user that a FUSE mount serves: the one that mounted it, by the kernel's word. `None` where it is
+    /// no mount of FUSE that is seen here.
     pub fn fuse_user(&self, mount_id: u64) -> Option<u32> {
         let mount = self.mounts.by_id(mount_id)?;
         match mount.fs_type.as_str() {
