@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_unit_without_unix_sockets_is_told() {
         let inet = parsed("RestrictAddressFamilies=AF_INET AF_INET6\n");
-        assert!(inet.refusal("x").unwrap().contains("AF_UNIX"));
+        assert!(inet.refusal("x").unwrap().message.contains("AF_UNIX"));
         assert_eq!(
             parsed("RestrictAddressFamilies=AF_INET\nRestrictAddressFamilies=AF_UNIX\n").refusal("x"),
             None
