@@ -201,7 +201,10 @@ mod tests {
         let service = parsed("SystemCallFilter=@system-service\n");
         assert_eq!(service.forbidden, ["cachestat", "mincore"]);
         let said = service.refusal("nginx.service").unwrap();
-        assert!(said.message.contains("SystemCallFilter=cachestat mincore)") && !said.message.contains('\n'), "{said}");
+        assert!(
+            said.message.contains("SystemCallFilter=cachestat mincore)") && !said.message.contains('\n'),
+            "{said}"
+        );
         let with =
             parsed("SystemCallFilter=@system-service\n  SystemCallFilter = cachestat \\\n mincore:EPERM\n");
         assert_eq!((with.is_there, with.refusal("x")), (true, None));
