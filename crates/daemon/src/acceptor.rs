@@ -286,7 +286,7 @@ impl Acceptor {
         }
         let trusted = lock(&self.front.shares).trusts(uid);
         let share = if trusted { usize::MAX } else { self.front.settings.user_share() };
-        let held = self.users.get(&uid).map_or(0, |user| user.thread.connections());
+        let held = self.users.get(&self.number(uid)).map_or(0, |user| user.thread.connections());
         let all = self.front.connections.load(Ordering::Acquire);
         if all >= self.front.settings.connections_max || held >= share {
             self.front.count(|c| c.connections_over_bound += 1);
@@ -297,7 +297,6 @@ impl Acceptor {
             Some(user) => {
                 user.used = Instant::now();
                 user.thread.serve(socket);
-                self.front.connections.fetch_add(1, Ordering::AcqRel);
             }
             None => {
                 self.front.count(|c| c.connections_over_bound += 1);
@@ -306,10 +305,15 @@ impl Acceptor {
         }
     }
 
-    /// The thread of a user; that of all others where there are too many.
-    fn user(&mut self, uid: u32) -> Option<&mut User> {
+    /// Whose thread serves this user: where there are too many, all others share one. Root and the daemon's
+    /// own user always have theirs.
+    fn number(&self, uid: u32) -> u32 {
         let full = self.users.len() >= THREADS_MAX && !self.users.contains_key(&uid);
-        let number = if full { SHARED } else { uid };
+        if full && !lock(&self.front.shares).trusts(uid) { SHARED } else { uid }
+    }
+
+    fn user(&mut self, uid: u32) -> Option<&mut User> {
+        let number = self.number(uid);
         if !self.users.contains_key(&number) {
             match UserThread::start(number, self.front.clone()) {
                 Ok(thread) => {
@@ -327,7 +331,8 @@ impl Acceptor {
     /// Whether a call on a descriptor of this user hangs.
     fn hangs(&mut self, uid: u32) -> bool {
         let now_ms = self.front.now_ms();
-        let Some(user) = self.users.get_mut(&uid) else { return false };
+        let number = self.number(uid);
+        let Some(user) = self.users.get_mut(&number) else { return false };
         let hangs = user.thread.busy_for(now_ms) >= HANGS;
         if hangs && !std::mem::replace(&mut user.hangs, true) {
             tracing::warn!(

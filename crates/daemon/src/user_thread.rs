@@ -87,6 +87,7 @@ enum Inbound {
 pub(crate) struct UserThread {
     to: Arc<Inbox>,
     state: Arc<State>,
+    front: Arc<Front>,
 }
 
 /// Where connections and descriptors arrive.
@@ -150,15 +151,16 @@ impl UserThread {
             connections: HashMap::new(),
             opener: Arc::new(front.engine.new_opener()),
             inbox: Arc::downgrade(&inbox),
-            front,
+            front: front.clone(),
         };
         thread::Builder::new().name(format!("user {uid}")).spawn(move || body.run())?;
-        Ok(UserThread { to: inbox, state })
+        Ok(UserThread { to: inbox, state, front })
     }
 
     /// Hands it a connection.
     pub(crate) fn serve(&self, connection: OwnedFd) {
         self.state.connections.fetch_add(1, Ordering::AcqRel);
+        self.front.connections.fetch_add(1, Ordering::AcqRel);
         self.to.send(Inbound::Serve(connection));
     }
 
