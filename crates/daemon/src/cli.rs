@@ -1,6 +1,5 @@
 //! The command lines of `seekless daemon`, `run` and `doctor`.
 
-use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use crate::parent::die_with;
 use crate::reload::Reload;
 use crate::settings::DaemonSettings;
 use crate::take_over::{self, Inheritance};
-use crate::{activation, control, doctor, metrics, run, state};
+use crate::{activation, control, doctor, metrics, own_daemon, run, state};
 
 mod observe;
 mod watch;
@@ -195,7 +194,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     }
     drop(daemon);
     if let (Some(_), Some(folder)) = (args.parent, folder) {
-        let _ = fs::remove_dir(folder);
+        own_daemon::remove_folder(&folder);
     }
     Ok(Exit::Ok)
 }

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use seekless_kernel::twinkey;
 use seekless_units::{Exit, Fault};
 
 use crate::control;
@@ -64,7 +65,7 @@ impl OwnDaemon {
             .keep();
         let socket = folder.join("daemon.sock");
         let failed = |what: String| {
-            let _ = fs::remove_dir(&folder);
+            remove_folder(&folder);
             Fault::new(Exit::Failed, what)
         };
         let program =
@@ -126,8 +127,14 @@ impl Drop for OwnDaemon {
         }
         // The daemon has removed both, unless it was killed.
         let _ = fs::remove_file(&self.socket);
-        let _ = fs::remove_dir(&self.folder);
+        remove_folder(&self.folder);
     }
+}
+
+/// Removes the folder of a socket that is gone, if nothing else is in there but what goes with the socket.
+pub(crate) fn remove_folder(folder: &Path) {
+    let _ = fs::remove_file(folder.join(twinkey::FILE_NAME));
+    let _ = fs::remove_dir(folder);
 }
 
 #[cfg(test)]

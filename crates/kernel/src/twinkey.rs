@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 use crate::fdpass::SOCKET_PATH_BYTES_MAX;
 
 /// Name of its file in the folder of the socket.
-const NAME: &[u8] = b"twin.key";
+pub const FILE_NAME: &str = "twin.key";
 
 /// Longest path of it, with the zero at its end.
-const PATH_BYTES: usize = SOCKET_PATH_BYTES_MAX + NAME.len() + 1;
+const PATH_BYTES: usize = SOCKET_PATH_BYTES_MAX + FILE_NAME.len() + 1;
 
 /// Secret to whoever does not see the folder.
 pub type Key = [u8; 32];
@@ -35,7 +35,9 @@ impl KeyPath {
         let mut path = [0; PATH_BYTES];
         path.get_mut(..folder)?.copy_from_slice(socket.get(..folder)?);
         // One byte stays zero.
-        path.get_mut(folder..PATH_BYTES - 1)?.get_mut(..NAME.len())?.copy_from_slice(NAME);
+        path.get_mut(folder..PATH_BYTES - 1)?
+            .get_mut(..FILE_NAME.len())?
+            .copy_from_slice(FILE_NAME.as_bytes());
         Some(KeyPath(path))
     }
 

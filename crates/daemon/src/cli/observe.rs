@@ -1,6 +1,6 @@
 //! The command line of `seekless observe`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::{EngineArgs, SocketArgs};
 use crate::daemon::Daemon;
 use crate::observe::{Door, scheduler, unavailable};
+use crate::own_daemon;
 use crate::parent::die_with;
 use crate::status::StatusReport;
 
@@ -110,7 +111,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     }
     drop(daemon);
     if let (Some(_), Some(folder)) = (args.parent, folder) {
-        let _ = fs::remove_dir(folder);
+        own_daemon::remove_folder(&folder);
     }
     Ok(Exit::Ok)
 }
