@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A bitrate with its unit, then a path: absolute, or from the folder of the table. Bytes of a path that
-//! would not be plain text are `\xHH` ([`seekless_units::escaped`]).
+//! would not be plain text are `\xHH` ([`seekless_units::name_to_text`]).
 //!
 //! A thread reads the table, again whenever it has changed, and finds the file of each path. Paths may lead
 //! to any file system, and nothing waits for this thread. It takes a quarter of a disk's time at most. A path

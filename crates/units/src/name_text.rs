@@ -42,7 +42,7 @@ fn hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The name that [`escaped`] wrote; `None`: a backslash is followed by no `xHH`, or a control character
+/// The name that [`name_to_text`] wrote; `None`: a backslash is followed by no `xHH`, or a control character
 /// stands there as it is.
 pub fn name_from_text(text: &[u8]) -> Option<Vec<u8>> {
     let mut name = Vec::with_capacity(text.len());
