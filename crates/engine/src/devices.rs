@@ -4,16 +4,15 @@
 //! people change `read_ahead_kb` while we run.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
-use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology};
+use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology, mount_id};
 use seekless_policy::FileId;
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_wants::PROGRESS_STEP;
@@ -435,10 +434,4 @@ fn helps(topology: &Topology, dev: Dev, mount_id: Option<u64>, fd: BorrowedFd<'_
 fn is_trusted(topology: &Topology, mount_id: u64) -> bool {
     let Some(user) = topology.fuse_user(mount_id) else { return false };
     user == 0 || user == rustix::process::geteuid().as_raw()
-}
-
-/// The mount a descriptor was opened through.
-fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }

@@ -41,6 +41,7 @@ use seekless_units::escaped;
 use crate::fstype::{self, Reads};
 
 pub use describe::DiskInfo;
+pub use layers::mount_id;
 pub use mountinfo::{Mount, MountTable};
 
 /// Deepest stack of devices followed (LVM on LUKS on md on partitions is 4). A ring, were there one, ends

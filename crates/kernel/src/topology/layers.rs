@@ -40,15 +40,7 @@ impl Topology {
     /// The user that a FUSE mount serves: the one that mounted it, by the kernel's word. `None` where it is
     /// no mount of FUSE that is seen here.
     pub fn fuse_user(&self, mount_id: u64) -> Option<u32> {
-        let mount = self.mounts.by_id(mount_id)?;
-        match mount.fs_type.as_str() {
-            // Only root can mount it.
-            "virtiofs" | "fuseblk" => Some(0),
-            fuse if fuse == "fuse" || fuse.starts_with("fuse.") => {
-                mount.options.split(',').find_map(|o| o.strip_prefix("user_id="))?.parse().ok()
-            }
-            _ => None,
-        }
+        fuse_user(self.mounts.by_id(mount_id)?)
     }
 
     /// Number of the file system, and of its mount, that holds the data of an open file of a layered mount.
@@ -93,8 +85,8 @@ fn holds(layer: &Path, name: &Path) -> Option<bool> {
     Some(is_file && [METACOPY, METACOPY_USER].iter().all(|attribute| !has_attribute(&at, attribute)))
 }
 
-/// The mount that a descriptor is of, whatever its file system does.
-fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
+/// The mount that a descriptor was opened through. Asks nothing of its file system.
+pub fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
@@ -107,8 +99,19 @@ fn has_attribute(file: &OwnedFd, name: &CStr) -> bool {
 
 /// Whether it is mergerfs, mounted by root: the kernel writes the options of a FUSE mount.
 fn is_pool(mount: &Mount) -> bool {
-    let user = mount.options.split(',').find_map(|option| option.strip_prefix("user_id="));
-    mount.fs_type == "fuse.mergerfs" && user == Some("0")
+    mount.fs_type == "fuse.mergerfs" && fuse_user(mount) == Some(0)
+}
+
+/// See [`Topology::fuse_user`].
+fn fuse_user(mount: &Mount) -> Option<u32> {
+    match mount.fs_type.as_str() {
+        // Only root can mount it.
+        "virtiofs" | "fuseblk" => Some(0),
+        fuse if fuse == "fuse" || fuse.starts_with("fuse.") => {
+            mount.options.split(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
+        }
+        _ => None,
+    }
 }
 
 fn full_path(file: BorrowedFd<'_>) -> Option<PathBuf> {
