@@ -7,6 +7,7 @@ use std::path::Path;
 
 use seekless_engine::{BitratesReport, DiskReport, MetadataReport};
 use seekless_output::write_line;
+use seekless_policy::memory::MemoryReport;
 use seekless_units::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
@@ -311,6 +312,16 @@ impl StatusReport {
     }
 }
 
+/// What is kept in memory now, for people.
+pub(crate) fn horizon(memory: &MemoryReport) -> String {
+    match memory.horizon_s {
+        None => "memory is not short".into(),
+        // As far as is known nobody comes for what left.
+        Some(horizon) if horizon > 1e6 => "memory is short: what nobody comes for is given back".into(),
+        Some(horizon) => format!("memory is short: what is used again within {horizon:.0} s is kept"),
+    }
+}
+
 /// For people.
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -356,6 +367,16 @@ impl fmt::Display for StatusReport {
                 d.waiting_max,
                 d.wait.mean_ms,
                 d.wait.p99_ms
+            )?;
+            let m = &d.memory;
+            write_line!(
+                f,
+                "{}: {:.0} MiB of {:.0} in memory, {:.1} MB of hits in what was read before; {}",
+                d.name,
+                m.occupied_bytes as f64 / f64::from(1 << 20),
+                m.capacity_bytes as f64 / f64::from(1 << 20),
+                Bytes(d.ledger.cached).as_mb(),
+                horizon(m)
             )?;
         }
         if let Some(kept) = &self.metadata {

@@ -169,9 +169,16 @@ fn files_wholly_in_memory_are_not_announced_until_a_page_goes() {
 }
 
 #[test]
-fn every_read_is_announced_while_what_was_passed_is_given_back() {
+fn every_read_is_announced_while_memory_may_be_short() {
     let Some(place) = Place::new() else { return };
-    let watching = Watching::start(&[place.path()], &["--ahead", "on", "--drop-behind", "always"]);
+    let options = ["--ahead", "on", "--budget", "8MiB", "--prefetch", "8MiB"];
+    let watching = Watching::start(&[place.path()], &options);
+    // What is read ahead for its reader takes more than a quarter of the budget.
+    let (path, _) = place.cold("ahead", 16 * M);
+    let ahead = File::open(&path).unwrap();
+    for step in 0..8 {
+        ahead.read_exact_at(&mut [0; 64 << 10], step * (64 << 10)).unwrap();
+    }
     let (path, content) = place.cold("hot", 3 * M);
     let file = File::open(&path).unwrap();
     let mut piece = [0; 4096];

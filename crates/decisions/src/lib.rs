@@ -2,9 +2,9 @@
 //! of text.
 //!
 //! ```text
-//! seekless-decisions 7                        first line: the format's version
+//! seekless-decisions 8                        first line: the format's version
 //! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
-//! 0 0 + memory 1073741824 1                    bytes of page cache, disks that share it
+//! 0 0 + memory 1073741824                      bytes of page cache that this disk has
 //! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
 //! 0 1500000 - read 0 2049:131 0 2097152 81920
 //! 0 19700000 + progress 0 524288
@@ -43,7 +43,7 @@ use seekless_policy::{
 use seekless_units::{Bytes, Lba, Nanos};
 
 /// The first line of a log.
-pub const FIRST_LINE: &str = "seekless-decisions 7";
+pub const FIRST_LINE: &str = "seekless-decisions 8";
 
 /// What first lines of every version begin with.
 pub const FORMAT: &str = "seekless-decisions ";
@@ -153,8 +153,8 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         Event::Leave { file } => write!(f, "+ leave {}", Name(file)),
         Event::Hole { file, from, upto } => write!(f, "+ hole {} {from} {upto}", Name(file)),
         Event::Written { file, from, upto } => write!(f, "+ written {} {from} {upto}", Name(file)),
-        Event::MemoryLimit(MemoryLimit { bytes, disks, tasks_wait }) => {
-            write!(f, "+ memory {} {disks}{}", bytes.0, if tasks_wait { " waits" } else { "" })
+        Event::MemoryLimit(MemoryLimit { bytes, tasks_wait }) => {
+            write!(f, "+ memory {}{}", bytes.0, if tasks_wait { " waits" } else { "" })
         }
         Event::Rest(rests) => f.write_str(if rests { "+ rest on" } else { "+ rest off" }),
         Event::InFlight(pieces) => write!(f, "+ in-flight {pieces}"),
@@ -288,9 +288,8 @@ impl Words<'_> {
     /// To the end of the line.
     fn memory(&mut self) -> Result<MemoryLimit, Unreadable> {
         let bytes = Bytes(self.number()?);
-        let disks = self.word()?.parse().map_err(|_| Unreadable("a number of disks is no number"))?;
         let tasks_wait = self.last("waits", "a report of memory ends there or says `waits`")?;
-        Ok(MemoryLimit { bytes, disks, tasks_wait })
+        Ok(MemoryLimit { bytes, tasks_wait })
     }
 
     /// Whether the line ends with this word instead of here.
@@ -488,8 +487,8 @@ mod tests {
             "0 1 + leave 1:2",
             "0 1 + hole 1:2 4096 1048576",
             "0 1 + written 1:2 0 18446744073709551615",
-            "0 0 + memory 1073741824 1",
-            "0 1 + memory 1073741824 2 waits",
+            "0 0 + memory 1073741824",
+            "0 1 + memory 1073741824 waits",
             "0 19700000 - pin 2049:131 524288 1572864",
             "0 1 - renew 1:2 0 4096",
             "0 1 - probe 1:2 0 4096",
@@ -534,8 +533,8 @@ mod tests {
             "0 1 + tock",
             "0 1 + tick tick",
             "0 1 + budget 1073741824",
-            "0 1 + memory 1073741824",
-            "0 1 + memory 1073741824 2 so",
+            "0 1 + memory",
+            "0 1 + memory 1073741824 so",
             "0 1 - unpin 1:2 0 4096 warm",
             "0 1 + took 9 read",
             "x 1 + tick",

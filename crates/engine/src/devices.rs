@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -192,8 +191,6 @@ impl Devices {
                 reader.retire();
             }
         }
-        let left = self.readers.iter().filter(|reader| !reader.is_retired()).count();
-        self.all.disks.store(left, Ordering::Relaxed);
     }
 
     /// Whether no file of a device (`st_dev`) is served, as was found when one was asked for last.
@@ -363,8 +360,6 @@ impl Devices {
                 self.readers.len() - 1
             }
         };
-        let left = self.readers.iter().filter(|reader| !reader.is_retired()).count();
-        self.all.disks.store(left, Ordering::Relaxed);
         self.by_disk.insert(key, (index, sequence));
         tracing::info!(disk = name, "a disk is served");
         Ok(index)

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never, select_biased};
@@ -24,7 +24,7 @@ use crate::decisions::DiskLog;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
-use crate::machine::Machine;
+use crate::machine::{Machine, SharedMemory};
 use crate::missed::Missed;
 use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
@@ -63,8 +63,9 @@ pub(crate) struct DiskLoop {
     /// Where it is measured how many pieces the disk bears at once.
     pub(crate) kinds: Option<Arc<Kinds>>,
     pub(crate) disk: Disk,
-    /// How many disks share the memory.
-    pub(crate) disks: Arc<AtomicUsize>,
+    /// The memory that all disks share, and what this one is called there.
+    pub(crate) memory: Arc<SharedMemory>,
+    pub(crate) number: u64,
     /// Whether the disks are left to their readers, and whether the engine has heard so.
     pub(crate) rests: Arc<AtomicBool>,
     pub(crate) resting: bool,

@@ -8,13 +8,15 @@
 //! library which was in memory before count as such tasks, and every library that is larger than its memory
 //! has them.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use seekless_kernel::memory::{anonymous, page_cache_limit, pressure, swapped_in};
 use seekless_policy::memory::REPORT_EVERY;
+use seekless_policy::pool::{Held, Pool};
 use seekless_policy::{Event, FileId, MemoryLimit};
-use seekless_units::Bytes;
+use seekless_units::{Bytes, Nanos};
 
 use crate::disk_thread::DiskLoop;
 
@@ -28,6 +30,33 @@ pub fn page_cache() -> Option<Bytes> {
     page_cache_limit().map(Bytes)
 }
 
+/// The memory that all disks share.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    pool: Mutex<Pool<u64>>,
+    began: Instant,
+    disks: AtomicU64,
+}
+
+impl Default for SharedMemory {
+    fn default() -> SharedMemory {
+        SharedMemory { pool: Mutex::default(), began: Instant::now(), disks: AtomicU64::new(0) }
+    }
+}
+
+impl SharedMemory {
+    /// One more disk: what it is called here.
+    pub(crate) fn join(&self) -> u64 {
+        self.disks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How much of `limit` a disk has that holds so much.
+    fn report(&self, disk: u64, limit: Bytes, held: Held) -> Bytes {
+        let now = Nanos::from_secs_f64(self.began.elapsed().as_secs_f64());
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).report(now, disk, limit, held)
+    }
+}
+
 /// The machine's memory, looked at again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
@@ -36,14 +65,14 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The memory that so many disks share.
-    pub(crate) fn limit(&mut self, disks: usize) -> MemoryLimit {
+    /// What a disk has of it that holds so much.
+    pub(crate) fn limit(&mut self, shared: &SharedMemory, disk: u64, held: Held) -> MemoryLimit {
         let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
         let before = std::mem::replace(&mut self.swapped_in, swapped_in());
         let swaps = before.zip(self.swapped_in).is_some_and(|(before, now)| now > before);
+        let all = Bytes(cache.saturating_sub(anonymous().unwrap_or(0)));
         MemoryLimit {
-            bytes: Bytes(cache.saturating_sub(anonymous().unwrap_or(0))),
-            disks: u32::try_from(disks.max(1)).unwrap_or(u32::MAX),
+            bytes: shared.report(disk, all, held),
             tasks_wait: swaps && pressure().is_some_and(|part| part >= PRESSURE),
         }
     }
@@ -65,7 +94,7 @@ impl DiskLoop {
             return;
         }
         self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
-        let limit = self.machine.limit(self.disks.load(Ordering::Relaxed));
+        let limit = self.machine.limit(&self.memory, self.number, self.engine.held());
         self.event(Event::MemoryLimit(limit));
         self.report_concurrency();
         self.report_bitrates();

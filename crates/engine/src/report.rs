@@ -46,7 +46,7 @@ pub struct DiskReport {
     pub bytes_evicted_unused: u64,
     /// Bytes fetched for streams which ended before they read them.
     pub bytes_wasted: u64,
-    /// Bytes given back behind the last reader.
+    /// Bytes given back because others are used sooner.
     pub bytes_dropped: u64,
     /// Streams known now.
     pub streams_now: u64,

@@ -3,14 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, OrderKind, Sizing};
+use seekless_policy::pool::Held;
+use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, MemoryLimit, OrderKind, Sizing};
 
 use crate::aside::Aside;
 use crate::bitrates::Bitrates;
@@ -20,7 +21,7 @@ use crate::disk_thread::DiskLoop;
 use crate::door::Message;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
-use crate::machine::Machine;
+use crate::machine::{Machine, SharedMemory};
 use crate::missed::Missed;
 use crate::next_files::{Foretold, NextFiles};
 use crate::open_files::OpenFiles;
@@ -45,8 +46,8 @@ pub(crate) struct DiskThread {
 /// What the threads of all disks share.
 #[derive(Clone, Default)]
 pub(crate) struct AllDisks {
-    /// How many there are, for them to share the memory.
-    pub(crate) disks: Arc<AtomicUsize>,
+    /// The memory that they share.
+    pub(crate) memory: Arc<SharedMemory>,
     /// Whether the disks are left to their readers ([`seekless_policy::Event::Rest`]).
     pub(crate) rests: Arc<AtomicBool>,
     /// What the table of bitrates says.
@@ -76,9 +77,10 @@ impl DiskThread {
         settings: &Settings,
         all: AllDisks,
     ) -> io::Result<DiskThread> {
-        let AllDisks { disks, rests, bitrates, foretold, open } = all;
-        let sharing = disks.load(Ordering::Relaxed) + 1;
-        let Setup { disk, config, kinds, volume } = Setup::of(name, told, settings, sharing);
+        let AllDisks { memory, rests, bitrates, foretold, open } = all;
+        let number = memory.join();
+        let limit = Machine::default().limit(&memory, number, Held::default());
+        let Setup { disk, config, kinds, volume } = Setup::of(name, told, settings, limit);
         let engine = DiskEngine::new(config);
         let config = engine.config();
         let log = DiskLog::begin(settings.decisions.clone(), name, config);
@@ -115,7 +117,8 @@ impl DiskThread {
             next_files,
             kinds,
             disk,
-            disks,
+            memory,
+            number,
             rests,
             resting: false,
             machine: Machine::default(),
@@ -183,12 +186,12 @@ struct Setup {
 }
 
 impl Setup {
-    /// For the disk of this kernel name, which shares the memory with others: `disks` in all.
-    fn of(name: &str, told: Told, settings: &Settings, disks: usize) -> Setup {
+    /// For the disk of this kernel name, which has so much memory at first.
+    fn of(name: &str, told: Told, settings: &Settings, memory: MemoryLimit) -> Setup {
         let disk = Disk::look_up(name, &settings.profiles);
         let mut config = settings.spindle.clone();
         config.reads_in_flight = config.reads_in_flight.min(IN_FLIGHT_MAX);
-        config.memory = Machine::default().limit(disks);
+        config.memory = memory;
         config.profile = disk.profile.clone();
         config.start_size = config.start_size.or(disk.size);
         let measured = match Layout::read(Path::new("/sys/block"), name) {

@@ -17,9 +17,9 @@ use seekless_engine::{
 };
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{AheadConfig, DiskEngine, DropBehind, Mode, Sizing, Taken};
+use seekless_policy::{AheadConfig, DiskEngine, Mode, Sizing, Taken};
 use seekless_sizing::controller::Params;
-use seekless_units::Bytes;
+use seekless_units::{Bytes, FileId};
 
 /// Longest wait for anything: no measure of speed, only the difference between slow and never.
 const NEVER: Duration = Duration::from_secs(30);
@@ -157,10 +157,9 @@ fn reported_reads_are_followed() {
 /// An answer is no read: a server whose client has no room yet sends seconds later what it was told is there.
 #[test]
 fn what_is_brought_in_stays_until_it_is_reported_as_read() {
-    let always = AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() };
-    let engine = engine(|s| s.spindle.ahead = Some(always));
-    // A kernel may page out what it takes for cold, of any file at any time (DAMON); the engine gives back
-    // everything each time.
+    let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
+    // A kernel may page out what it takes for cold, of any file at any time (DAMON); the engine would each
+    // time.
     let mut given_back = Vec::new();
     for _ in 0..3 {
         let file = cold_file(8);
@@ -169,7 +168,7 @@ fn what_is_brought_in_stays_until_it_is_reported_as_read() {
             return;
         }
         match stays(&engine, &file) {
-            Ok(()) => return given_back_when_read(&engine, &file),
+            Ok(()) => return given_back_when_released(&engine, &file),
             Err(at) => given_back.push(at),
         }
     }
@@ -278,10 +277,12 @@ fn stays(engine: &Engine, file: &File) -> Result<(), u64> {
     Ok(())
 }
 
-fn given_back_when_read(engine: &Engine, file: &File) {
+fn given_back_when_released(engine: &Engine, file: &File) {
+    let stat = rustix::fs::fstat(file).unwrap();
+    engine.release(FileId { dev: stat.st_dev, ino: stat.st_ino }, 0, 2 * M);
     let until = Instant::now() + NEVER;
     while resident_prefix(file.as_fd(), M, M).unwrap() > 0 {
-        assert!(Instant::now() < until, "what was read is never given back: {:?}", engine.statistics());
+        assert!(Instant::now() < until, "what was released is never given back: {:?}", engine.statistics());
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use seekless_policy::memory::BUDGET_MIN;
 use seekless_policy::{
-    AheadConfig, Config, DEFAULT_PREFETCH, DropBehind, Mode, OrderKind, PAGE, Prefetch, Sizing,
+    AheadConfig, Config, DEFAULT_PREFETCH, LongestWait, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
 use seekless_sizing::bitrate::BitrateRule;
 use seekless_sizing::competitive::Start;
@@ -39,10 +39,13 @@ pub struct PolicyOptions {
     /// Most bytes read ahead and not yet used, for each disk [default: follows from the memory]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
-    /// When bytes are given back behind the last reader of a file: never, pressure (when unread bytes are seen evicted),
-    /// always
-    #[arg(long, default_value = "pressure", value_name = "WHEN", help_heading = BOUNDS, hide_short_help = true)]
-    pub drop_behind: DropBehind,
+    /// How long a client may wait because the pieces of others are long: a time such as 2s, auto (about as long as for
+    /// the kernel's own read-ahead), off (only what is served counts)
+    #[arg(long, default_value = "auto", value_name = "WAIT", help_heading = BOUNDS)]
+    pub longest_wait: LongestWait,
+    /// Ignored: what is used last leaves first, whenever memory is short. Goes with the next release.
+    #[arg(long, value_name = "WHEN", hide = true)]
+    pub drop_behind: Option<String>,
     /// Let requests go when their disk has read nothing for this many seconds; their callers then read for themselves
     #[arg(
         long,
@@ -139,8 +142,8 @@ impl PolicyOptions {
         spindle.bitrate = self.bitrate.map(|bits| bits / 8);
         spindle.ahead = ahead.then(|| AheadConfig {
             budget: self.budget,
-            drop_behind: self.drop_behind,
             hold: self.hold.unwrap_or(preset.hold),
+            longest_wait: self.longest_wait,
             ..AheadConfig::default()
         });
         spindle.start_size = self.table2.start_size;
@@ -152,7 +155,7 @@ impl PolicyOptions {
         let on_off = |on: bool| if on { "on" } else { "off" };
         let mut words = vec![
             format!("--preset={}", self.preset.unwrap_or_default().name()),
-            format!("--drop-behind={}", self.drop_behind),
+            format!("--longest-wait={}", self.longest_wait),
             format!("--stalled={}", self.stalled),
         ];
         words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));

@@ -40,6 +40,10 @@ impl<K: Copy + Ord> ByTime<K> {
         self.times.get(&key).copied()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.times.len()
+    }
+
     /// The earliest.
     pub(crate) fn first(&self) -> Option<(Nanos, K)> {
         self.in_order.first().copied()

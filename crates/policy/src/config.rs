@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::constants::Constants;
 use crate::drops;
-use crate::memory::{DropBehind, MemoryLimit};
+use crate::memory::MemoryLimit;
 use crate::{BitrateRule, Sizing, StreamConfig};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the
@@ -75,6 +75,50 @@ pub enum OrderKind {
 
 words! { OrderKind: Fifo = "fifo", Sweep = "sweep" }
 
+/// How long a client may wait because pieces are long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LongestWait {
+    /// As long as if every reader had to wait for pieces of the kernel's own read-ahead, or of sixteen times
+    /// what the disk transfers in one switch where that is more. So the fewer are blocked, the longer pieces
+    /// may be.
+    #[default]
+    Auto,
+    /// So long, where that can be had.
+    Bound(Nanos),
+    /// As long as it takes: only what is served counts.
+    Off,
+}
+
+impl core::str::FromStr for LongestWait {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<LongestWait, &'static str> {
+        match text {
+            "auto" => Ok(LongestWait::Auto),
+            "off" => Ok(LongestWait::Off),
+            time => {
+                let time: Nanos = time.parse().map_err(|_| "write a time such as 2s, or auto, or off")?;
+                let within = (Nanos::from_millis(1)..=Nanos::from_secs(3600)).contains(&time);
+                within.then_some(LongestWait::Bound(time)).ok_or("a time lies within 1ms and 1h")
+            }
+        }
+    }
+}
+
+impl core::fmt::Display for LongestWait {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            LongestWait::Auto => f.write_str("auto"),
+            LongestWait::Bound(time) => write!(f, "{time}"),
+            LongestWait::Off => f.write_str("off"),
+        }
+    }
+}
+
+/// The read-ahead that Linux 6.17 and later give a hard disk: twice its largest request.
+pub(crate) const KERNEL_READ_AHEAD: Bytes = Bytes::kib(2560);
+
 /// Settings of reading ahead of need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -86,8 +130,8 @@ pub struct AheadConfig {
     pub budget: Option<Bytes>,
     /// Slack added to twice the backlog of the disk: covers a neighbour's burst and the client's own jitter.
     pub slack: Nanos,
-    /// When bytes behind a stream are given back.
-    pub drop_behind: DropBehind,
+    /// How long a client may wait because pieces are long.
+    pub longest_wait: LongestWait,
     /// Whether what has arrived is pinned until it is read.
     pub hold: bool,
     /// Most files kept open for their streams. A driver that has many descriptors sets more.
@@ -100,7 +144,7 @@ impl Default for AheadConfig {
             streams: StreamConfig::default(),
             budget: None,
             slack: Nanos::from_secs(1),
-            drop_behind: DropBehind::Pressure,
+            longest_wait: LongestWait::Auto,
             hold: true,
             files_max: 2048,
         }

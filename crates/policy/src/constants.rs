@@ -22,13 +22,11 @@ pub struct Constants {
     pub quiet_s: f64,
     /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
     pub blocked_over_budget: f64,
-    /// The largest budget, as a part of the page cache. The rest is for bytes that were read, until the
-    /// kernel evicts them, and for bytes on their way.
+    /// Part of the memory that may hold bytes that are fetched and unread. The rest is for bytes on their way
+    /// and for what servers read twice.
     pub budget_share: f64,
-    /// Part by which the budget shrinks at once when memory is short.
+    /// Part by which the memory that is counted on shrinks when what was to be kept is found gone.
     pub budget_step: f64,
-    /// By how many per cent the hit ratio rises when the cache grows by one per cent.
-    pub hit_elasticity: f64,
     /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not
     /// make every other piece small.
     pub bitrate_outliers: f64,
@@ -40,9 +38,8 @@ impl Default for Constants {
             queue_ahead: 16,
             quiet_s: 12.0,
             blocked_over_budget: 1.2,
-            budget_share: 0.6,
+            budget_share: 0.8,
             budget_step: 0.1,
-            hit_elasticity: 0.5,
             bitrate_outliers: 0.05,
         }
     }
@@ -64,7 +61,6 @@ impl Constants {
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
             budget_share: budget(self.budget_share, default.budget_share),
             budget_step: part(self.budget_step, default.budget_step),
-            hit_elasticity: within(self.hit_elasticity, default.hit_elasticity, 0.0, 1e6),
             bitrate_outliers: part(self.bitrate_outliers, default.bitrate_outliers),
         }
     }

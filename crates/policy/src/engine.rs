@@ -13,10 +13,12 @@
 //! | `engine/follow.rs` | streams: where they got to, when their next piece is due |
 //! | `engine/lengths.rs` | how long a piece is: size, bitrates, share of memory |
 //! | `engine/file_sets.rs` | what file sets wait for, or have in memory and not taken |
-//! | `engine/resident.rs` | what is in memory: arrivals, evictions, pins, drop-behind |
+//! | `engine/resident.rs` | what is in memory: arrivals, evictions, pins, what is given back |
+//! | `engine/foresight.rs` | memory by next use: what leaves when it is full |
 
 mod file_sets;
 mod follow;
+mod foresight;
 mod lengths;
 mod misses;
 mod resident;
@@ -164,11 +166,10 @@ impl DiskEngine {
                 let seen = Seen {
                     reads: self.stats.reads,
                     bytes_read: self.stats.bytes_read,
-                    requested: self.extents.totals().requested,
-                    cached: self.extents.totals().cached,
+                    blocked: self.spindle.blocked_time(),
                 };
                 let streams = self.following.table.len();
-                self.memory.limit(self.now, limit, seen, self.unread().0, streams, self.service.depth());
+                self.memory.limit(self.now, limit, seen, self.unread().0, streams);
                 self.probe();
             }
             Event::Rest(rests) => self.leave_to_readers(rests),
@@ -189,6 +190,7 @@ impl DiskEngine {
         self.confirm_taken();
         self.drop_again();
         self.note_evictions();
+        self.make_room();
         self.read_ahead();
         self.close_files();
         let (queued, in_flight) = self.spindle.load();
@@ -250,9 +252,9 @@ impl DiskEngine {
         if self.config.follows() {
             stats.streams = self.following.table.len();
             stats.bytes_unread = self.following.table.unread().saturating_add(self.awaited.bytes());
-            stats.memory = self.memory.report();
+            stats.memory = self.memory.report(self.extents.occupied());
             stats.budget = self.memory.budget();
-            stats.gives_back = self.memory.drops_behind();
+            stats.gives_back = self.memory.is_short();
         }
         stats
     }

@@ -56,6 +56,11 @@ impl Facts {
         Facts { state, arriving: false, pinned: false }
     }
 
+    /// Takes memory, or soon will.
+    const fn occupies(&self) -> bool {
+        self.arriving || self.in_memory()
+    }
+
     /// As far as is known, and not given back.
     const fn in_memory(&self) -> bool {
         !matches!(self.state, State::Absent | State::Leaving) && !self.arriving
@@ -69,12 +74,12 @@ struct Extent {
     turn: Turn,
 }
 
-/// Bytes found gone that a stream counted on.
+/// Bytes found gone that were thought to be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evicted {
     pub(crate) bytes: u64,
-    /// When the read that brought them was submitted.
-    pub(crate) fetched: Nanos,
+    /// When the read that brought them was submitted; `None`: they had been read.
+    pub(crate) fetched: Option<Nanos>,
 }
 
 /// The map of one disk. `F` names a file.
@@ -86,6 +91,8 @@ pub(crate) struct Extents<F> {
     /// The bound. Where it has come down, the next change keeps it.
     pub(crate) ranges_max: usize,
     pinned_ranges: usize,
+    /// Bytes in memory, or on their way there, as far as is known.
+    occupied: u64,
     /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
     forgotten_pins: Vec<(F, u64, u64)>,
     account: Account,
@@ -117,9 +124,12 @@ impl Account {
                 let micros = u128::from(now.since(fetched).0 / 1000);
                 let sum = &mut self.totals.evicted_byte_micros;
                 *sum = sum.saturating_add(u128::from(bytes) * micros);
-                self.evicted.push(Evicted { bytes, fetched });
+                self.evicted.push(Evicted { bytes, fetched: Some(fetched) });
             }
-            State::Read => add(&mut self.totals.evicted_used, bytes),
+            State::Read => {
+                add(&mut self.totals.evicted_used, bytes);
+                self.evicted.push(Evicted { bytes, fetched: None });
+            }
             // Counted as wasted, or as evicted, before; or not fetched.
             State::Absent | State::Abandoned | State::Found | State::Leaving => {}
         }
@@ -134,6 +144,7 @@ impl<F: Copy + Ord> Extents<F> {
             recency: Recency::default(),
             ranges_max: ranges_max.max(4),
             pinned_ranges: 0,
+            occupied: 0,
             forgotten_pins: Vec::new(),
             account: Account::default(),
             changes: Changes::default(),
@@ -154,6 +165,28 @@ impl<F: Copy + Ord> Extents<F> {
     /// Pinned ranges kept now.
     pub(crate) fn pinned_ranges(&self) -> usize {
         self.pinned_ranges
+    }
+
+    /// Bytes in memory, or on their way there, as far as is known.
+    pub(crate) fn occupied(&self) -> u64 {
+        self.occupied
+    }
+
+    /// Nothing is known of a file any more. What was pinned of it is told ([`Extents::take_forgotten_pins`]).
+    pub(crate) fn forget(&mut self, file: F) {
+        let of_file = self.files.get(&file);
+        let starts: Vec<u64> = of_file.into_iter().flat_map(|ranges| ranges.keys().copied()).collect();
+        for start in starts {
+            if let Some(extent) = self.files.get(&file).and_then(|ranges| ranges.get(&start)) {
+                self.recency.remove(extent.turn);
+                self.forget_range(file, start);
+            }
+        }
+    }
+
+    /// The files of which something is known.
+    pub(crate) fn files(&self) -> impl Iterator<Item = F> {
+        self.files.keys().copied()
     }
 
     /// Fetched bytes that a stream counts on and has not read.
@@ -448,6 +481,7 @@ impl<F: Copy + Ord> Extents<F> {
         for &(at, Extent { end: until, facts, turn }) in old.iter() {
             self.recency.remove(turn);
             self.pinned_ranges -= usize::from(facts.pinned);
+            self.occupied -= if facts.occupies() { until - at } else { 0 };
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
             put(at, until.min(start), Some(facts), false);
             put(cursor, from, None, true);
@@ -465,6 +499,7 @@ impl<F: Copy + Ord> Extents<F> {
         for &(from, to, facts) in new.iter() {
             let turn = self.recency.add((file, from));
             self.pinned_ranges += usize::from(facts.pinned);
+            self.occupied += if facts.occupies() { to - from } else { 0 };
             of_file.insert(from, Extent { end: to, facts, turn });
         }
         if of_file.is_empty() {
@@ -476,12 +511,18 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     fn forget_oldest(&mut self) {
-        let Some((file, start)) = self.recency.pop_oldest() else { return };
+        if let Some((file, start)) = self.recency.pop_oldest() {
+            self.forget_range(file, start);
+        }
+    }
+
+    fn forget_range(&mut self, file: F, start: u64) {
         let Some(of_file) = self.files.get_mut(&file) else { return };
         let Some(Extent { end, facts, .. }) = of_file.remove(&start) else { return };
         if of_file.is_empty() {
             self.files.remove(&file);
         }
+        self.occupied -= if facts.occupies() { end - start } else { 0 };
         if facts.pinned {
             self.pinned_ranges -= 1;
             self.forgotten_pins.push((file, start, end));

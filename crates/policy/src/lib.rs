@@ -109,6 +109,7 @@ extern crate alloc;
 
 pub mod constants;
 pub mod memory;
+pub mod pool;
 pub mod recency;
 
 mod by_time;
@@ -130,12 +131,12 @@ mod stats;
 mod stream;
 
 pub use config::{
-    AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, IN_FLIGHT_MAX, Mode, OrderKind, PAGE,
+    AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, IN_FLIGHT_MAX, LongestWait, Mode, OrderKind, PAGE,
 };
 pub use constants::Constants;
 pub use engine::{DiskEngine, LEFT_ALONE};
 pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
-pub use memory::{DropBehind, MemoryLimit};
+pub use memory::MemoryLimit;
 pub(crate) use order::{Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
 pub use seekless_ledger::{Histogram, Totals};

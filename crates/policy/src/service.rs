@@ -89,9 +89,14 @@ impl ServiceModel {
         self.measured.unwrap_or_else(|| self.learnt()).0
     }
 
+    /// Bytes that the disk transfers in a second, without switches.
+    pub(crate) fn rate(&self) -> f64 {
+        self.measured.unwrap_or_else(|| self.learnt()).1
+    }
+
     /// What the disk transfers in this time, without switches.
     pub(crate) fn transfers_in(&self, time: Nanos) -> Bytes {
-        Bytes((self.measured.unwrap_or_else(|| self.learnt()).1 * time.as_secs_f64()) as u64)
+        Bytes((self.rate() * time.as_secs_f64()) as u64)
     }
 
     /// Seconds of a switch, and for each byte, where the assumed disk takes `pace` times as long.

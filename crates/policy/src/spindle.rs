@@ -71,6 +71,9 @@ pub(crate) struct Spindle {
     expiry: ByTime<RequestId>,
     /// The part of the disk's time that file sets have.
     share: Share,
+    /// When time last passed, and how much of it passed with a client blocked.
+    passed: Nanos,
+    blocked_time: Nanos,
     /// When a read last made progress.
     last_progress: Nanos,
     answers: VecDeque<(RequestId, Verdict)>,
@@ -96,6 +99,8 @@ impl Spindle {
             blocked: BTreeMap::new(),
             expiry: ByTime::default(),
             share: Share::new(config.share),
+            passed: Nanos::ZERO,
+            blocked_time: Nanos::ZERO,
             last_progress: Nanos::ZERO,
             answers: VecDeque::new(),
             answered: Vec::new(),
@@ -112,7 +117,16 @@ impl Spindle {
     /// Time passes.
     pub(crate) fn pass(&mut self, now: Nanos) {
         let of_sets = self.flights.iter().filter(|f| f.piece.turn.file_set).count();
+        let since = now.since(core::mem::replace(&mut self.passed, now));
+        if !self.blocked.is_empty() {
+            self.blocked_time += since;
+        }
         self.share.pass(now, of_sets, self.flights.len(), self.queue.counts().for_file_sets > 0);
+    }
+
+    /// Time that has passed with a request blocked.
+    pub(crate) fn blocked_time(&self) -> Nanos {
+        self.blocked_time
     }
 
     /// Time that the disk has spent on file sets.
@@ -133,6 +147,11 @@ impl Spindle {
     /// The pieces that block a request, and those in flight.
     pub(crate) fn urgent(&self) -> impl Iterator<Item = &Piece> {
         self.flights.iter().map(|f| &f.piece).chain(self.queue.iter().filter(|p| p.blocks_client()))
+    }
+
+    /// Pieces that clients are blocked on.
+    pub(crate) fn turns(&self) -> usize {
+        self.queue.counts().for_clients + self.flights.len()
     }
 
     /// Whether a queued piece blocks a request.

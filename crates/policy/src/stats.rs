@@ -53,7 +53,7 @@ pub struct Stats {
     /// Bytes that were fetched for streams which ended before they read them; what several of them waited for
     /// counts for each (the ledger counts it once).
     pub bytes_wasted: u64,
-    /// Bytes given back behind the last reader.
+    /// Bytes given back because others are used sooner.
     pub bytes_dropped: u64,
     /// What became of every byte.
     pub ledger: Totals,
@@ -71,7 +71,7 @@ pub struct Stats {
     pub memory: MemoryReport,
     /// Ranges pinned now.
     pub pinned_ranges: usize,
-    /// Whether what readers have passed is given back now ([`crate::DropBehind`]).
+    /// Whether memory is short: something has left lately to make room.
     pub gives_back: bool,
     /// Requests waiting now.
     pub waiting: usize,
@@ -94,11 +94,13 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Whether every hit needs to be reported. Where what has been passed is given back, a client that is not
-    /// heard of counts as gone, and what was fetched for it is given back. So it must be known before that
-    /// begins: from a quarter of the budget on.
+    /// Whether every hit needs to be reported. Where memory is short, a client that is not heard of counts as
+    /// gone, and what it comes for is given back. So it must be known before that begins: from a quarter of
+    /// the budget, or three quarters of the memory, on.
     pub fn needs_every_hit(&self) -> bool {
-        self.gives_back || self.bytes_unread > self.budget / 4
+        let MemoryReport { occupied_bytes, capacity_bytes, .. } = self.memory;
+        let may_be_short = occupied_bytes > capacity_bytes / 4 * 3;
+        self.gives_back || may_be_short || self.bytes_unread > self.budget / 4
     }
 
     /// Counts one answer.

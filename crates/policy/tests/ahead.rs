@@ -1,8 +1,8 @@
-//! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence, drop-behind.
+//! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence.
 
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DiskEngine, DropBehind, Event, FileId, MemoryLimit, Outcome,
-    ReadId, Reason, Request, RequestId, Sizing, Taken, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, ReadId,
+    Reason, Request, RequestId, Sizing, Taken, Verdict,
 };
 use seekless_profile::DiskProfile;
 use seekless_sizing::competitive::Start;
@@ -304,8 +304,7 @@ fn while_somebody_is_blocked_a_depth_ahead_of_need_costs_no_switch() {
 
 #[test]
 fn the_budget_holds_back_and_room_reminds() {
-    let ahead =
-        AheadConfig { budget: Some(Bytes::mib(6)), drop_behind: DropBehind::Never, ..AheadConfig::default() };
+    let ahead = AheadConfig { budget: Some(Bytes::mib(6)), ..AheadConfig::default() };
     let mut s = spindle(ahead);
     let mut highest = 0;
     let mut fetched = [0; 5];
@@ -443,35 +442,6 @@ fn what_another_reader_has_ahead_of_him_is_not_read_again() {
 }
 
 #[test]
-fn what_everybody_has_passed_is_given_back() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
-    open(&mut s, ms(0), 1);
-    let mut dropped = Vec::new();
-    for i in 0..32u64 {
-        let now = ms(i * 100);
-        s.handle(now, access(1, i * 512 * K, 512 * K));
-        // A second viewer, far behind, until it leaves at a third of the way.
-        if i < 10 {
-            s.handle(now, access(1, 32 * M + i * 512 * K, 512 * K));
-        }
-        while let Some(action) = s.poll_action() {
-            match action {
-                Action::Drop { offset, len, .. } => dropped.push((i, offset, len)),
-                Action::Read { id, .. } => s.handle(now, Event::Done { read: id, outcome: Outcome::Ok }),
-                _ => {}
-            }
-        }
-    }
-    let first_viewer: Vec<_> = dropped.iter().filter(|&&(_, offset, _)| offset < 32 * M).collect();
-    assert!(!first_viewer.is_empty());
-    for &&(i, offset, len) in &first_viewer {
-        assert!(offset + len + 128 * K <= (i + 1) * 512 * K, "dropped up to {} when at {i}", offset + len);
-    }
-    // The one ahead gives nothing back: the one behind it may come there.
-    assert!(dropped.iter().all(|&(_, offset, _)| offset < 32 * M), "{dropped:?}");
-}
-
-#[test]
 fn bytes_gone_before_their_reader_came_are_counted() {
     let mut s = spindle(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);
@@ -586,7 +556,7 @@ fn what_is_read_before_anything_is_reported_may_have_been_there() {
 
 #[test]
 fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
+    let mut s = spindle(AheadConfig::default());
     s.handle(ms(0), miss(1, 1, 8 * M, 512 * K));
     serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 8 * M, 512 * K));
@@ -621,67 +591,6 @@ fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
     assert!(s.stats().bytes_evicted_unused > 0);
 }
 
-/// What is given back at `now`: start and end.
-fn given_back(s: &mut DiskEngine, now: Nanos) -> Vec<(u64, u64)> {
-    let mut ranges = Vec::new();
-    while let Some(action) = s.poll_action() {
-        match action {
-            Action::Drop { offset, len, .. } => ranges.push((offset, offset + len)),
-            Action::Read { id, .. } => s.handle(now, Event::Done { read: id, outcome: Outcome::Ok }),
-            _ => {}
-        }
-    }
-    ranges
-}
-
-/// The same, with its time in milliseconds, at every tick the spindle asks for before `until`.
-fn given_back_until(s: &mut DiskEngine, until: Nanos) -> Vec<(u64, (u64, u64))> {
-    let mut seen = Vec::new();
-    while let Some(now) = s.next_deadline().filter(|&at| at < until) {
-        s.handle(now, Event::Tick);
-        seen.extend(given_back(s, now).into_iter().map(|range| (now.0 / 1_000_000, range)));
-    }
-    seen
-}
-
-#[test]
-fn what_was_in_a_socket_the_first_time_is_given_back_again() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
-    open(&mut s, ms(0), 1);
-    let mut first = Vec::new();
-    for i in 0..4u64 {
-        s.handle(ms(i * 500), access(1, i * 512 * K, 512 * K));
-        first.extend(given_back(&mut s, ms(i * 500)).into_iter().map(|range| (i * 500, range)));
-    }
-    assert!(first.len() > 2, "{first:?}");
-    for two in first.windows(2) {
-        assert_eq!(two[1].1.0, two[0].1.1, "one range after the other: {first:?}");
-    }
-    let again = given_back_until(&mut s, Nanos::from_secs(20));
-    let expected: Vec<_> = [2_000, 10_000]
-        .into_iter()
-        .flat_map(|after| first.iter().map(move |&(at, range)| (at + after, range)))
-        .collect();
-    assert_eq!(again, expected);
-    assert_eq!(s.stats().bytes_dropped, first.last().unwrap().1.1, "each byte counts once");
-}
-
-#[test]
-fn what_somebody_else_has_come_for_is_not_given_back_again() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
-    open(&mut s, ms(0), 1);
-    for i in 0..4u64 {
-        s.handle(ms(i * 500), access(1, i * 512 * K, 512 * K));
-        given_back(&mut s, ms(i * 500));
-    }
-    s.handle(ms(1_600), access(1, 0, 512 * K));
-    s.handle(ms(1_700), access(1, 512 * K, 128 * K));
-    given_back(&mut s, ms(1_700));
-    let again = given_back_until(&mut s, Nanos::from_secs(5));
-    assert!(!again.is_empty());
-    assert!(again.iter().all(|&(_, (_, end))| end <= 640 * K), "only what both have passed: {again:?}");
-}
-
 /// A read the door hears of before it is done.
 fn begun(ino: u64, offset: u64, len: u64) -> Event {
     let Event::Access(access) = access(ino, offset, len) else { unreachable!() };
@@ -689,65 +598,8 @@ fn begun(ino: u64, offset: u64, len: u64) -> Event {
 }
 
 #[test]
-fn what_may_not_have_been_taken_yet_is_not_given_back() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
-    s.handle(ms(0), miss(1, 1, 0, 2 * M));
-    given_back(&mut s, ms(0));
-    // Each sendfile names 2 MiB, of which the socket takes a quarter.
-    for i in 0..4u64 {
-        let now = ms(1 + i * 1_000);
-        s.handle(now, begun(1, i * 512 * K, 2 * M));
-        let ends = given_back(&mut s, now).into_iter().map(|(_, end)| end);
-        assert!(ends.max().unwrap_or(0) + 128 * K <= (i * 512 * K).max(128 * K), "begins at {}", i * 512 * K);
-    }
-    assert_eq!(s.next_deadline().filter(|&at| at > ms(7_001)), None, "by then the last one has taken all");
-    s.handle(ms(7_001), Event::Tick);
-    let last = given_back(&mut s, ms(7_001)).into_iter().map(|(_, end)| end).max();
-    assert_eq!(last, Some(1536 * K + 2 * M - 128 * K - 4 * K));
-}
-
-#[test]
-fn the_page_a_read_ends_in_is_kept_for_the_next_whoever_is_ahead() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
-    open(&mut s, ms(0), 1);
-    // Two viewers, a MiB apart. The kernel names whole pages; segments end within them.
-    for i in 0..4u64 {
-        let mut ends = Vec::new();
-        for (who, at) in [(0, 4 * M), (1, 5 * M)] {
-            let now = ms(10_000 * i + 100 * who);
-            let (from, upto) = (at + i * 500_000, at + (i + 1) * 500_000);
-            let (from, upto) = (from / 4096 * 4096, upto.next_multiple_of(4096));
-            s.handle(now, begun(1, from, upto - from));
-            ends.extend(given_back(&mut s, now).into_iter().map(|(_, end)| end));
-        }
-        ends.extend(given_back_until(&mut s, ms(10_000 * i + 9_000)).into_iter().map(|(_, (_, end))| end));
-        let next = (4 * M + (i + 1) * 500_000) / 4096 * 4096;
-        assert!(ends.iter().all(|&end| end <= next), "{ends:?} of what the first goes on with at {next}");
-    }
-    assert_eq!(s.stats().streams, 2);
-    assert!(s.stats().bytes_dropped > M);
-}
-
-#[test]
-fn what_lies_before_a_hole_is_not_given_back_before_its_reader_takes_it() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
-    s.handle(ms(0), miss(1, 1, 0, 2 * M));
-    given_back(&mut s, ms(0));
-    s.handle(ms(1), begun(1, 0, 2 * M));
-    // The first MiB of what is announced is in memory; the rest has to come.
-    let Event::Request(missing) = miss(2, 1, 3 * M, M) else { unreachable!() };
-    s.handle(ms(1_000), Event::Request(Request { from: 2 * M, ..missing }));
-    given_back(&mut s, ms(1_000));
-    s.handle(ms(1_001), begun(1, 2 * M, 2 * M));
-    assert_eq!(s.stats().streams, 1, "it goes on where it was expected");
-    s.handle(ms(2_000), begun(1, 2 * M + 512 * K, 2 * M));
-    let ends = given_back(&mut s, ms(2_000)).into_iter().map(|(_, end)| end);
-    assert_eq!(ends.max(), Some(2 * M + 512 * K - 128 * K));
-}
-
-#[test]
 fn a_file_is_not_at_its_end_before_its_end_is_taken() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() });
+    let mut s = spindle(AheadConfig::default());
     open(&mut s, ms(0), 1);
     s.handle(ms(0), begun(1, 62 * M, 2 * M));
     s.handle(ms(10), begun(1, 62 * M + 256 * K, 2 * M - 256 * K));
@@ -760,24 +612,8 @@ fn a_file_is_not_at_its_end_before_its_end_is_taken() {
 }
 
 #[test]
-fn what_a_viewer_who_left_did_not_come_to_is_given_back() {
-    let always = AheadConfig { drop_behind: DropBehind::Always, ..AheadConfig::default() };
-    let mut s = spindle(always);
-    steady_reader(&mut s, 1, 3 * M);
-    s.handle(ms(3_000), access(1, 5 * M / 2, 512 * K));
-    serve(&mut s, ms(3_000));
-    let fetched = s.stats().bytes_read;
-    assert!(fetched > 3 * M);
-    s.handle(Nanos::from_secs(60), Event::Tick);
-    let dropped = given_back(&mut s, Nanos::from_secs(60));
-    assert_eq!(dropped.iter().map(|d| d.1).max(), Some(fetched), "to the end of what was read for him");
-    // The last half MiB was read twice. What lies before the next keep-behind was given back in between.
-    assert_eq!(s.stats().bytes_dropped, fetched + 384 * K, "and all of it; what was read again, again");
-}
-
-#[test]
 fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
-    let mut s = spindle(AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() });
+    let mut s = spindle(AheadConfig::default());
     let release = |s: &mut DiskEngine, offset, len| {
         s.handle(ms(9_000), Event::Release { file: file(1), offset, len });
         std::iter::from_fn(|| s.poll_action())

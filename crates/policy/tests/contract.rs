@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DropBehind, Event, FOUND_MAX, FileId, MemoryLimit, Mode,
+    Access, Action, AheadConfig, Config, Demand, Event, FOUND_MAX, FileId, LongestWait, MemoryLimit, Mode,
     Outcome, PAGE, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
@@ -77,7 +77,6 @@ enum Step {
     EvictAll,
     Memory {
         bytes: u64,
-        disks: u32,
         tasks_wait: bool,
     },
     /// The disk is left to its readers, or no longer.
@@ -122,8 +121,8 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (any::<usize>(), prop::bool::weighted(0.85)).prop_map(|(nth, ok)| Step::Done { nth, ok }),
         2 => (file(), 0..256 * PAGE, 0..128 * PAGE).prop_map(|(file, start, len)| Step::Evict { file, start, len }),
         1 => Just(Step::EvictAll),
-        2 => (amount(), 0..4u32, any::<bool>())
-            .prop_map(|(bytes, disks, tasks_wait)| Step::Memory { bytes, disks, tasks_wait }),
+        2 => (amount(), any::<bool>())
+            .prop_map(|(bytes, tasks_wait)| Step::Memory { bytes, tasks_wait }),
         1 => any::<bool>().prop_map(Step::Rest),
         1 => (file(), amount(), amount()).prop_map(|(file, offset, len)| Step::Release { file, offset, len }),
         2 => (file(), 0..(64 * PAGE), 0..(2_000 * PAGE), any::<bool>())
@@ -430,8 +429,8 @@ impl Machine {
                 self.cache.remove(id(file), start, end);
             }
             Step::EvictAll => self.cache = Ranges::default(),
-            Step::Memory { bytes, disks, tasks_wait } => {
-                self.tell(Event::MemoryLimit(MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait }));
+            Step::Memory { bytes, tasks_wait } => {
+                self.tell(Event::MemoryLimit(MemoryLimit { bytes: Bytes(bytes), tasks_wait }));
             }
             Step::Rest(rests) => self.tell(Event::Rest(rests)),
             Step::Release { file, offset, len } => self.tell(Event::Release { file: id(file), offset, len }),
@@ -496,8 +495,8 @@ fn a_long_run_under_pressure_meets_every_action_and_replays() {
     let mut runner = TestRunner::deterministic();
     let mut seen: BTreeMap<&'static str, u64> = BTreeMap::new();
     let (mut evicted, mut failed, mut late, mut gave_back, mut budgets) = (0, 0, 0, 0, BTreeSet::new());
-    for drop_behind in [DropBehind::Pressure, DropBehind::Always, DropBehind::Never] {
-        let ahead = AheadConfig { files_max: 3, drop_behind, ..AheadConfig::default() };
+    for longest_wait in [LongestWait::Auto, LongestWait::Off, LongestWait::Bound(Nanos::from_millis(20))] {
+        let ahead = AheadConfig { files_max: 3, longest_wait, ..AheadConfig::default() };
         let memory = MemoryLimit { bytes: Bytes::mib(64), ..MemoryLimit::default() };
         let config = Config { prefetch: Bytes::kib(256), memory, ahead: Some(ahead), ..Config::default() };
         let load = proptest::collection::vec(step(), 4000);
@@ -505,7 +504,7 @@ fn a_long_run_under_pressure_meets_every_action_and_replays() {
         for step in load.new_tree(&mut runner).expect("steps").current() {
             machine.step(step);
             let stats = machine.logged.engine.stats();
-            gave_back += u64::from(stats.gives_back && drop_behind == DropBehind::Pressure);
+            gave_back += u64::from(stats.gives_back);
             budgets.insert(stats.budget);
         }
         machine.drain();

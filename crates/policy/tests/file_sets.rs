@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use common::Logged;
 use seekless_policy::{
-    Action, AheadConfig, Config, Demand, DropBehind, Event, FileId, OrderKind, Outcome, ReadId, Request,
-    RequestId, Verdict,
+    Action, AheadConfig, Config, Demand, Event, FileId, OrderKind, Outcome, ReadId, Request, RequestId,
+    Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -31,7 +31,7 @@ struct Disk {
 
 impl Disk {
     fn new(share: f64) -> Disk {
-        let ahead = AheadConfig { drop_behind: DropBehind::Never, ..AheadConfig::default() };
+        let ahead = AheadConfig::default();
         let config = Config {
             prefetch: Bytes::mib(1),
             order: OrderKind::Sweep,

@@ -19,7 +19,7 @@ enum Step {
     Request { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64>, demand: Demand },
     Access { file: u64, offset: u64, len: u64, file_size: u64, taken: Taken },
     Opened { file: u64 },
-    Memory { bytes: u64, disks: u32, tasks_wait: bool },
+    Memory { bytes: u64, tasks_wait: bool },
     Missing { file: u64, offset: u64, len: u64 },
     Release { file: u64, offset: u64, len: u64 },
     Hole { file: u64, from: u64, upto: u64, written: bool },
@@ -54,8 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => ((0..3u64, amount(), amount(), amount()), taken())
             .prop_map(|((file, offset, len, file_size), taken)| Step::Access { file, offset, len, file_size, taken }),
         2 => (0..3u64).prop_map(|file| Step::Opened { file }),
-        1 => (amount(), any::<u32>(), any::<bool>())
-            .prop_map(|(bytes, disks, tasks_wait)| Step::Memory { bytes, disks: disks >> (disks % 32), tasks_wait }),
+        1 => (amount(), any::<bool>())
+            .prop_map(|(bytes, tasks_wait)| Step::Memory { bytes, tasks_wait }),
         1 => (0..3u64, 0..(60 * PAGE), 0..(60 * PAGE))
             .prop_map(|(file, offset, len)| Step::Missing { file, offset, len }),
         1 => (0..3u64, 0..(60 * PAGE), amount())
@@ -122,8 +122,8 @@ impl Bench {
                 self.handle(Event::Access(Access { file, offset, len, file_size, lba: None, taken }));
             }
             Step::Opened { file } => self.handle(Event::Opened { file: FileId { dev: 1, ino: file } }),
-            Step::Memory { bytes, disks, tasks_wait } => {
-                self.handle(Event::MemoryLimit(MemoryLimit { bytes: Bytes(bytes), disks, tasks_wait }));
+            Step::Memory { bytes, tasks_wait } => {
+                self.handle(Event::MemoryLimit(MemoryLimit { bytes: Bytes(bytes), tasks_wait }));
             }
             Step::Missing { file, offset, len } => {
                 self.handle(Event::Missing { file: FileId { dev: 1, ino: file }, offset, len });

@@ -86,11 +86,11 @@ const HELP: &str = "q F10 Esc   quit\n\
 pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, shown: Shown) {
     let area = frame.area();
     let disks = shown.sort.sorted(view);
-    let rows = (disks.len() as u16).clamp(1, area.height.saturating_sub(8).max(1));
+    let rows = (disks.len() as u16).clamp(1, area.height.saturating_sub(9).max(1));
     let [head, list, detail, said, keys] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(rows + 1),
-        Constraint::Length(if area.width >= WIDE { 3 } else { 5 }),
+        Constraint::Length(if area.width >= WIDE { 4 } else { 6 }),
         Constraint::Min(1),
         Constraint::Length(1),
     ])
@@ -215,6 +215,7 @@ fn details(d: &DiskView) -> Vec<Line<'static>> {
             mib(d.budget_bytes),
             d.waiting
         )),
+        Line::from(d.memory.clone()),
         Line::from(format!("passed: {passed}; evicted {}", mib(d.evicted_unused_bytes))),
     ]
 }
@@ -267,6 +268,7 @@ mod tests {
             "{all}"
         );
         assert!(all.contains("unread 100.0 MiB of 256.0 MiB"), "{all}");
+        assert!(all.contains("memory is not short; longest wait"), "{all}");
         assert!(all.contains("passed: random 202"), "{all}");
         assert!(all.contains("sda: 2 calls passed: random"), "{all}");
         assert!(screen[23].starts_with("F1 help"), "{all}");

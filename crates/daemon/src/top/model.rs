@@ -49,7 +49,8 @@ pub(crate) struct DiskView {
     pub(crate) prefetch_bytes: u64,
     pub(crate) unread_bytes: u64,
     pub(crate) budget_bytes: u64,
-    pub(crate) memory_stage: String,
+    /// What is kept in memory now, and how long a client had to wait.
+    pub(crate) memory: String,
     /// Calls passed, by reason, since the daemon started; those of no call left out.
     pub(crate) passed: Vec<(String, u64)>,
     pub(crate) evicted_unused_bytes: u64,
@@ -131,7 +132,7 @@ fn disk_view(d: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> DiskV
         prefetch_bytes: d.size.size,
         unread_bytes: d.bytes_unread_now,
         budget_bytes: d.budget_bytes,
-        memory_stage: d.memory.stage.clone(),
+        memory: format!("{}; longest wait {:.1} s", crate::status::horizon(&d.memory), d.wait.max_ms / 1e3),
         passed: d.passed.iter().filter(|(_, n)| **n > 0).map(|(why, n)| (why.clone(), *n)).collect(),
         evicted_unused_bytes: d.bytes_evicted_unused,
         wasted_bytes: d.bytes_wasted,
@@ -186,8 +187,7 @@ fn decisions(old: &StatusReport, now: &StatusReport) -> Vec<String> {
         if before.memory.stage != d.memory.stage && !before.memory.stage.is_empty() {
             say(match d.memory.stage.as_str() {
                 "ample" => "memory is ample: what was read stays".into(),
-                "drop-behind" => "memory is short: what was read is given back".into(),
-                "shrunk" => "memory is shorter: the budget shrinks".into(),
+                "drop-behind" => "memory is short: what is used last is given back".into(),
                 other => format!("memory: {other}"),
             });
         }
@@ -262,6 +262,7 @@ pub(crate) fn text(view: &View) -> String {
             mib(d.unread_bytes),
             mib(d.budget_bytes)
         ));
+        lines.push(format!("{}: {}", d.name, d.memory));
         if d.file_sets > 0.0 {
             lines.push(format!("{}: {} of the time for file sets", d.name, percent(d.file_sets)));
         }

@@ -40,6 +40,10 @@ pub(super) struct Following {
     /// When the highest bitrate was last looked for, and what it was, bytes a second.
     pub(super) ranked: Nanos,
     pub(super) highest_bitrate: f64,
+    /// What a stream reads on the mean, bytes a second, as of then.
+    pub(super) mean_rate: f64,
+    /// Streams that were not known to have stopped then.
+    pub(super) active: usize,
 }
 
 impl Following {
@@ -52,6 +56,8 @@ impl Following {
             by_kernel: BTreeSet::new(),
             ranked: Nanos::ZERO,
             highest_bitrate: bitrate.unwrap_or(0) as f64,
+            mean_rate: 0.0,
+            active: 0,
         }
     }
 
@@ -129,7 +135,6 @@ impl DiskEngine {
     /// A stream has read everything before `upto`.
     fn has_passed(&mut self, stream: StreamId, upto: u64) {
         self.following.table.passed(stream, upto);
-        self.drop_behind(stream);
         self.end_if_done(stream);
     }
 
@@ -164,7 +169,6 @@ impl DiskEngine {
         while let Some((id, over)) = self.following.table.expire(self.now) {
             self.following.forget(id);
             self.stats.bytes_wasted += self.following.table.unread_of(&over);
-            self.leave_behind(&over);
             self.stream_ended(&over);
             self.spindle.forget_stream(id);
             self.settle();

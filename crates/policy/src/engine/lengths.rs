@@ -2,7 +2,10 @@
 //! likely to read.
 //!
 //! - The *share*: with many streams a piece is no longer than what the budget bears if every stream has one,
-//!   as full as they are seen to be on the mean.
+//!   as full as they are seen to be on the mean; nor longer than it is worth where memory is short, because
+//!   the same memory would keep bytes that are used again ([`crate::memory`]).
+//! - The *wait*: where many are blocked a piece is no longer than what lets each of them have the next in
+//!   time ([`LongestWait`]).
 //! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read
 //!   so far, and the first is half of the full size (or what the sizing algorithm says). It is slow start
 //!   (\[C\] 2) driven by what the client did, not by how often it was prefetched for. Where clients are seen
@@ -18,7 +21,8 @@ use seekless_units::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::follow::next_page;
-use crate::{EndEvidence, PAGE, Stream};
+use crate::config::KERNEL_READ_AHEAD;
+use crate::{EndEvidence, LongestWait, PAGE, Stream};
 use seekless_sizing::controller::Situation;
 
 /// How often the sizing algorithm hears of what happened, and how soon after the start the highest bitrate is
@@ -27,6 +31,12 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 
 /// How often the highest bitrate is looked for, which is one pass over all streams.
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
+
+/// Pieces that the automatic wait allows to everybody, in what the disk transfers in one switch: the disk
+/// then transfers in sixteen parts of seventeen of its time. At half of it the median closed loop of 24 drawn
+/// machines is 1.5 % slower, and the longest waits are 0.81 of the best-tuned kernel's instead of 0.94; at
+/// double they are longer than that kernel's.
+const WAIT_DEPTHS: f64 = 16.0;
 
 /// What the sizing algorithm says about a stream's pieces, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,9 +92,28 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes that bound a stream's pieces.
+    /// Bytes that bound a stream's pieces: what memory bears, what it is worth, what others wait for.
     pub(super) fn share(&self) -> u64 {
-        self.memory.share(self.following.table.sharing())
+        let bears = self.memory.share(self.following.table.sharing());
+        let worth = self.memory.worth(self.following.mean_rate, self.service.depth());
+        bears.min(worth).min(self.wait_allows())
+    }
+
+    /// Longest pieces with which a client waits no longer than it may for what others are blocked on. Where
+    /// that cannot be had, what the disk transfers in one switch.
+    fn wait_allows(&self) -> u64 {
+        let others = self.spindle.turns().saturating_sub(1) as f64 / self.spindles() as f64;
+        let depth = self.service.depth().0 as f64;
+        let waited_for = match self.following.config.longest_wait {
+            _ if others == 0.0 => return u64::MAX,
+            LongestWait::Off => return u64::MAX,
+            LongestWait::Bound(longest) => self.service.transfers_in(longest).0 as f64,
+            LongestWait::Auto => {
+                let all = self.following.active.saturating_sub(1) as f64 / self.spindles() as f64;
+                all.max(others) * ((KERNEL_READ_AHEAD.0 as f64).max(WAIT_DEPTHS * depth) + depth)
+            }
+        };
+        (waited_for / others - depth).max(depth) as u64
     }
 
     /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on
@@ -174,7 +203,12 @@ impl DiskEngine {
             return;
         }
         let (mut rates, mut parts) = (Vec::new(), 0.0);
+        let (mut active, mut read, mut took) = (0, 0.0, 0.0);
         for (_, stream) in following.table.iter() {
+            if stream.goes_on(self.now, following.config.slack) {
+                let (bytes, seconds) = stream.read_lately(self.now);
+                (active, read, took) = (active + 1, read + bytes, took + seconds);
+            }
             // Streams whose bitrate is not known yet get the whole size.
             let Some(rate) = self.bitrate_of(stream).filter(|rate| rate.is_finite()) else {
                 parts += 1.0;
@@ -191,6 +225,8 @@ impl DiskEngine {
         let room = if streams == 0 { 0.0 } else { self.share() as f64 / part };
         let following = &mut self.following;
         following.ranked = self.now;
+        following.active = active;
+        following.mean_rate = if took > 0.0 { read / took } else { following.mean_rate };
         following.highest_bitrate = highest.unwrap_or(following.highest_bitrate);
         let (ended, used, left) = following.table.persistence().means();
         let depth = self.service.depth().0;

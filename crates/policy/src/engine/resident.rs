@@ -1,12 +1,8 @@
 //! What is in memory: what reads bring in, what is evicted, what is pinned and what is given back.
 //!
-//! A piece that has arrived is pinned until the streams it was fetched for have passed it. *Drop-behind*
-//! gives back what the last stream of a file has passed and what a client that left did not come to, while
-//! memory is short ([`crate::memory::Stage`]). Otherwise it is left to the page cache, because the next
-//! client may come for it.
-//!
-//! A stream keeps a [`PIECE`] behind itself, because servers read a little twice. Bytes are given back in
-//! steps of twice that, so that one call serves many pages.
+//! A piece that has arrived is pinned until the streams it was fetched for have passed it. A stream keeps a
+//! [`PIECE`] behind itself, because servers read a little twice. What leaves when memory is full is decided
+//! elsewhere ([`super::foresight`]).
 
 use alloc::vec::Vec;
 
@@ -106,7 +102,7 @@ impl DiskEngine {
     pub(super) fn note_evictions(&mut self) {
         let unread = self.budgeted();
         for Evicted { bytes, fetched } in self.extents.take_evicted() {
-            self.stats.bytes_evicted_unused += bytes;
+            self.stats.bytes_evicted_unused += if fetched.is_some() { bytes } else { 0 };
             if !self.rests {
                 self.memory.evicted(self.now, bytes, fetched, unread);
             }
@@ -242,45 +238,8 @@ impl DiskEngine {
         self.unpin_before(over.file, self.extents.pinned(over.file, 0, u64::MAX), u64::MAX, 0);
     }
 
-    /// Gives back what a stream and every other of its file have passed.
-    pub(super) fn drop_behind(&mut self, stream: StreamId) {
-        let following = &self.following;
-        let Some(stream) = following.table.get(stream).filter(|_| self.memory.drops_behind()) else { return };
-        if !stream.is_sequential(&following.config.streams) {
-            return;
-        }
-        let (upto, least) = match stream.at_end() {
-            true => (stream.passed, PAGE),
-            false => (stream.passed.saturating_sub(PIECE), 2 * PIECE),
-        };
-        self.give_back_before(stream.file, upto, least);
-    }
-
-    /// Gives back what a stream that is over leaves in memory for no other.
-    pub(super) fn leave_behind(&mut self, over: &Stream) {
-        if self.memory.drops_behind() {
-            self.give_back_before(over.file, over.fetched.max(over.position), PAGE);
-        }
-    }
-
-    /// Gives back what lies in memory before `upto` and before every stream of the file, if it is `least`
-    /// bytes.
-    fn give_back_before(&mut self, file: FileId, upto: u64, least: u64) {
-        let passed = self.following.table.of_file(file).map(|(_, s)| s.passed);
-        let upto = passed.fold(upto, u64::min) / PAGE * PAGE;
-        let ranges: Vec<(u64, u64)> =
-            self.extents.resident(file, 0, upto).into_iter().map(whole_pages).collect();
-        let bytes: u64 = ranges.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
-        if bytes < least.max(1) {
-            return;
-        }
-        for (from, to) in ranges {
-            self.give_back(file, from, to, 1);
-        }
-    }
-
     /// Gives bytes of an open file back to the system, for the `attempt`th time.
-    fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
+    pub(super) fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
         let (start, end) = whole_pages((start, end));
         if start >= end || !self.files.is_open(file) {
             return;
@@ -303,7 +262,7 @@ impl DiskEngine {
                 continue;
             }
             for (from, to) in self.extents.leaving(ripe.file, ripe.start, ripe.end) {
-                if !self.is_expected(ripe.file, from, to) {
+                if !self.is_expected(ripe.file, from, to) || !self.is_kept(ripe.file, from) {
                     self.give_back(ripe.file, from, to, ripe.attempts + 1);
                 }
             }

@@ -49,7 +49,8 @@ fn an_eviction_before_use_is_noticed_with_its_age() {
     map.missing(at(70), 1, 0, 1000);
     let t = map.totals();
     assert_eq!((t.evicted_unused, t.evicted_used, t.eviction_time()), (700, 300, Some(at(60))));
-    assert_eq!(map.take_evicted(), [Evicted { bytes: 700, fetched: at(10) }]);
+    let evicted = [(300, None), (700, Some(at(10)))].map(|(bytes, fetched)| Evicted { bytes, fetched });
+    assert_eq!(map.take_evicted(), evicted);
     assert_eq!(map.ranges(), 0);
     // Fetched again without anybody having noticed that it went.
     fetch(&mut map, at(80), 1, 0, 100);

@@ -9,12 +9,14 @@
 //! stream is recognised by where it reads. An access that starts about where a stream of that file expects
 //! the next one continues it; any other access starts a new stream.
 
+mod arrivals;
 mod lengths;
 mod persistence;
 mod rate;
 mod runs;
 mod table;
 
+use arrivals::Arrivals;
 use lengths::Lengths;
 use persistence::Persistence;
 use rate::Rate;

@@ -39,11 +39,16 @@ impl Rate {
         self.seconds >= TIME_CONSTANT_S / 2.0
     }
 
+    /// The decayed bytes, and the time they took, as of `now`.
+    pub(crate) fn sums(&self, now: Nanos) -> (f64, f64) {
+        (self.bytes, self.seconds + now.since(self.last).as_secs_f64())
+    }
+
     /// Bytes a second, as of `now`: silence counts, so a viewer that pauses becomes slow. Zero before the
     /// first byte.
     pub(crate) fn bytes_per_s(&self, now: Nanos) -> f64 {
-        let silent_s = now.since(self.last).as_secs_f64();
-        self.bytes / (self.seconds + silent_s).max(SPAN_MIN_S)
+        let (bytes, seconds) = self.sums(now);
+        bytes / seconds.max(SPAN_MIN_S)
     }
 }
 

@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use seekless_units::{Bytes, Lba, Nanos};
 
-use super::{Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
+use super::{Arrivals, Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
 use crate::FileId;
 use crate::holes::Holes;
 use crate::piece::address;
@@ -87,9 +87,24 @@ impl Stream {
         self.last + self.longest_silence + slack
     }
 
+    /// Whether it is not known to have stopped, by what it did before.
+    pub(crate) fn goes_on(&self, now: Nanos, slack: Nanos) -> bool {
+        self.stops_at(slack) > now
+    }
+
     /// Bytes a second.
     pub(crate) fn bytes_per_s(&self, now: Nanos) -> f64 {
         self.rate.bytes_per_s(now)
+    }
+
+    /// Bytes it read lately, and the time that took.
+    pub(crate) fn read_lately(&self, now: Nanos) -> (f64, f64) {
+        self.rate.sums(now)
+    }
+
+    /// Bytes a second, once that is known; silence counts. 0 before.
+    pub(crate) fn paced(&self, now: Nanos) -> f64 {
+        if self.rate.is_settled() { self.bytes_per_s(now) } else { 0.0 }
     }
 
     /// Bytes a second once it has been watched for long enough: its bitrate.
@@ -176,7 +191,7 @@ pub(crate) struct Standing {
     pub(crate) passed: u64,
     /// [`Stream::fetched`].
     pub(crate) fetched: u64,
-    id: StreamId,
+    pub(crate) id: StreamId,
 }
 
 impl Standing {
@@ -248,6 +263,7 @@ pub(crate) struct Streams {
     waiting: usize,
     persistence: Persistence,
     lengths: Lengths,
+    arrivals: Arrivals,
     holes: Holes,
     runs: Runs,
     /// What a client's jitter is allowed.
@@ -271,6 +287,7 @@ impl Streams {
             waiting: 0,
             persistence: Persistence::new(depth),
             lengths: Lengths::default(),
+            arrivals: Arrivals::default(),
             holes: Holes::default(),
             runs: Runs::default(),
             slack: Nanos::ZERO,
@@ -338,6 +355,11 @@ impl Streams {
         &self.lengths
     }
 
+    /// How long until a reader begins at the head of a file, if that is known.
+    pub(crate) fn next_arrival(&self, now: Nanos, file: FileId) -> Option<Nanos> {
+        self.arrivals.next(now, file)
+    }
+
     /// Whether nothing is known of how far a stream goes that does not begin at the head of its file.
     pub(crate) fn is_unknown(&self, stream: &Stream) -> bool {
         self.runs.is_unknown(stream.kind(), stream.run)
@@ -356,6 +378,12 @@ impl Streams {
     /// The streams of one file, the hindmost first.
     pub(crate) fn of_file(&self, file: FileId) -> impl Iterator<Item = (StreamId, &Standing)> {
         self.of_file_from(file, 0)
+    }
+
+    /// The foremost of the streams of a file that stand at `position` or before it.
+    pub(crate) fn of_file_before(&self, file: FileId, position: u64) -> Option<&Standing> {
+        let of = self.files.get(&file)?;
+        of.standings[..of.before((position, StreamId(u64::MAX)))].last()
     }
 
     /// Those of them that stand at `position` or further.
@@ -581,6 +609,9 @@ impl Streams {
     fn begin(&mut self, now: Nanos, file: FileId, offset: u64, file_size: u64) -> StreamId {
         let id = StreamId(self.next);
         self.next += 1;
+        if offset == 0 {
+            self.arrivals.arrived(now, file, self.config.streams_max);
+        }
         let stream = Stream {
             file,
             position: offset,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use seekless_policy::{
-    AheadConfig, Config, Constants, Demand, DropBehind, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
+    AheadConfig, Config, Constants, Demand, LongestWait, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
     StreamConfig, Taken,
 };
 use seekless_sizing::bitrate::BitrateRule;
@@ -41,14 +41,15 @@ pub(crate) fn taken() -> impl Strategy<Value = Taken> {
 }
 
 pub(crate) fn ahead() -> impl Strategy<Value = Option<AheadConfig>> {
-    let drop = proptest::sample::select(vec![DropBehind::Never, DropBehind::Pressure, DropBehind::Always]);
+    let wait = vec![LongestWait::Auto, LongestWait::Off, LongestWait::Bound(Nanos::from_millis(20))];
+    let wait = proptest::sample::select(wait);
     let budget = proptest::option::of((0..200u64).prop_map(|b| Bytes(b * 3_000)));
-    let some = (0..6usize, 0..100u64, budget, drop, any::<bool>(), 0..5usize).prop_map(
-        |(streams_max, gap, budget, drop_behind, hold, files_max)| AheadConfig {
+    let some = (0..6usize, 0..100u64, budget, wait, any::<bool>(), 0..5usize).prop_map(
+        |(streams_max, gap, budget, longest_wait, hold, files_max)| AheadConfig {
             streams: StreamConfig { streams_max, gap: Bytes(gap * 500), ..StreamConfig::default() },
             budget,
             slack: Nanos::from_secs(1),
-            drop_behind,
+            longest_wait,
             hold,
             files_max,
         },
@@ -61,7 +62,7 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
     let absurd = vec![0.0, -1.0, 1e-9, 0.5, 3.0, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let value = || proptest::option::weighted(0.1, proptest::sample::select(absurd.clone()));
     let whole = || proptest::option::weighted(0.1, amount());
-    (proptest::array::uniform7(value()), proptest::array::uniform1(whole())).prop_map(|(values, [queue])| {
+    (proptest::array::uniform6(value()), proptest::array::uniform1(whole())).prop_map(|(values, [queue])| {
         let mut c = Constants::default();
         c.queue_ahead = queue.unwrap_or(c.queue_ahead);
         let all = [
@@ -69,7 +70,6 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
             &mut c.blocked_over_budget,
             &mut c.budget_share,
             &mut c.budget_step,
-            &mut c.hit_elasticity,
             &mut c.bitrate_outliers,
         ];
         all.into_iter().zip(values).for_each(|(c, value)| *c = value.unwrap_or(*c));

@@ -220,9 +220,9 @@ impl Machine<'_> {
     }
 
     /// The machine's memory, as the daemon reports it.
-    pub(super) fn memory(&self) -> MemoryLimit {
-        let engines = self.engines.len().max(1) as u32;
-        MemoryLimit { bytes: Bytes(self.budget_limit()), disks: engines, tasks_wait: false }
+    pub(super) fn memory_of(&mut self, e: u32) -> MemoryLimit {
+        let (limit, held) = (Bytes(self.budget_limit()), self.engines[e as usize].policy.held());
+        MemoryLimit { bytes: self.memory.report(self.now, e, limit, held), tasks_wait: false }
     }
 
     pub(super) fn read_begins(&mut self, e: u32, id: ReadId) {

@@ -13,8 +13,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use seekless_policy::pool::Pool as Shared;
 use seekless_policy::{Event, MemoryLimit, ReadId, RequestId, Stats};
-use seekless_units::{Nanos, SECTOR_BYTES};
+use seekless_units::{Bytes, Nanos, SECTOR_BYTES};
 use seekless_workload::catalogue::Catalogue;
 use seekless_workload::closed::{ClosedReader, ClosedSpec};
 use seekless_workload::handler::{Requests, Step};
@@ -155,6 +156,8 @@ struct Machine<'a> {
     /// Misses that the door heard of since, by engine: file and offset. Only where no door holds them up.
     misses: Vec<Vec<(u32, u64)>>,
     ticks: Vec<Nanos>,
+    /// The memory that the engines share.
+    memory: Shared<u32>,
     pools: Vec<Pool>,
     /// Until when the shim of a process leaves an engine's disk alone.
     left_alone: BTreeMap<(u32, u32), Nanos>,
@@ -242,7 +245,8 @@ impl<'a> Machine<'a> {
         let engines: Vec<Engine> = match &config.engine {
             Some(e) => {
                 let engines = if e.single_queue { 1 } else { disks.len() };
-                let memory = MemoryLimit { bytes: config.memory, disks: engines as u32, tasks_wait: false };
+                let bytes = Bytes(config.memory.0 / engines as u64);
+                let memory = MemoryLimit { bytes, tasks_wait: false };
                 (0..engines).map(|_| Engine::new(e.spindle.clone(), memory, e.next_files)).collect()
             }
             None => Vec::new(),
@@ -258,6 +262,7 @@ impl<'a> Machine<'a> {
             reports: vec![Vec::new(); engines.len()],
             misses: vec![Vec::new(); engines.len()],
             ticks: vec![Nanos::MAX; engines.len()],
+            memory: Shared::default(),
             disks,
             engines,
             left_alone: BTreeMap::new(),
@@ -418,7 +423,7 @@ impl<'a> Machine<'a> {
             Ev::StepEnded(disk, request, came) => self.step_ended(disk, RequestId(request), came),
             Ev::TookRange(disk, range) => self.took_range(disk, range),
             Ev::Memory(e) => {
-                let memory = self.memory();
+                let memory = self.memory_of(e);
                 self.tell(e, Event::MemoryLimit(memory));
                 self.file_sets_have_room(e);
                 self.plan(self.now + REPORT_EVERY, Ev::Memory(e));

@@ -1,0 +1,107 @@
+//! Memory by next use: what leaves when memory is full.
+//!
+//! What a stream has passed is used again by the next stream behind it, the nearest first. When memory is
+//! full everything behind the streams is looked at once, and what is used last leaves, until there is room
+//! for a while. What was fetched and not read stays, and so does a [`PIECE`] behind each stream, because
+//! servers read a little twice.
+
+use alloc::vec::Vec;
+
+use seekless_units::Nanos;
+use seekless_wants::PIECE;
+
+use super::{DiskEngine, RANGES_MAX};
+use crate::FileId;
+use crate::pool::Held;
+
+/// Bytes behind the streams of a file, and when they are used again.
+struct Behind {
+    next_use: Nanos,
+    file: FileId,
+    start: u64,
+    end: u64,
+}
+
+impl DiskEngine {
+    /// Where memory is full: gives back what is used last.
+    pub(super) fn make_room(&mut self) {
+        if !self.config.follows() || self.memory.excess(self.extents.occupied()) == 0 {
+            return;
+        }
+        // What lies in files that are closed cannot be given back. It was used longest ago, so the kernel
+        // evicts it first.
+        let closed: Vec<FileId> = self.extents.files().filter(|&file| !self.files.is_open(file)).collect();
+        closed.into_iter().for_each(|file| self.extents.forget(file));
+        let excess = self.memory.excess(self.extents.occupied());
+        let mut behind = self.behind();
+        behind.sort_unstable_by_key(|b| (b.next_use, b.file, b.start));
+        let mut freed = 0;
+        let mut last = None;
+        while let Some(Behind { next_use, file, start, end }) = behind.pop_if(|_| freed < excess) {
+            self.give_back(file, start, end, 1);
+            freed += end - start;
+            last = Some(next_use);
+        }
+        self.memory.left(self.now, last.filter(|_| freed >= excess), self.extents.occupied());
+    }
+
+    /// What this disk makes of its memory, for the pool of all disks.
+    pub fn held(&self) -> Held {
+        let last = match self.memory.horizon() {
+            Some(horizon) => Some(horizon),
+            None => self.behind().iter().map(|behind| behind.next_use).max(),
+        };
+        let price =
+            last.map_or(0.0, |last| self.memory.price(last, self.service.rate(), self.service.depth()));
+        Held { occupied: self.extents.occupied(), price, is_short: self.memory.is_short() }
+    }
+
+    /// Everything in memory that lies behind streams, in pieces.
+    fn behind(&self) -> Vec<Behind> {
+        let least = self.extents.occupied() / RANGES_MAX as u64;
+        let piece = self.size.full(None, 0.0).0.max(PIECE).max(least);
+        let mut behind = Vec::new();
+        for file in self.extents.files() {
+            let streams = self.following.table.of_file(file);
+            let mut stays: Vec<(u64, u64)> =
+                streams.map(|(_, s)| (s.passed.saturating_sub(PIECE), s.fetched)).collect();
+            stays.extend(self.awaited.of_file(file));
+            stays.sort_unstable();
+            let mut from = 0;
+            for &(start, end) in stays.iter().chain(&[(u64::MAX, u64::MAX)]) {
+                for (mut start, end) in self.extents.resident(file, from, start) {
+                    while start < end {
+                        let upto = end.min(start.saturating_add(piece));
+                        behind.push(Behind { next_use: self.next_use(file, start), file, start, end: upto });
+                        start = upto;
+                    }
+                }
+                from = from.max(end);
+            }
+        }
+        behind
+    }
+
+    /// How long until the byte at this offset is used, as far as streams tell: by the next one behind it, or
+    /// by one that is to begin at the head of the file.
+    fn next_use(&self, file: FileId, offset: u64) -> Nanos {
+        let table = &self.following.table;
+        let mean = self.following.mean_rate;
+        let follower = table.of_file_before(file, offset).map_or(Nanos::MAX, |follower| {
+            let own = table.get(follower.id).map_or(0.0, |stream| stream.paced(self.now));
+            takes(offset - follower.position, if own > 0.0 { own } else { mean })
+        });
+        let arrival = table.next_arrival(self.now, file);
+        follower.min(arrival.map_or(Nanos::MAX, |arrival| arrival + takes(offset, mean)))
+    }
+
+    /// Whether the byte at this offset is used soon enough to be kept.
+    pub(super) fn is_kept(&self, file: FileId, offset: u64) -> bool {
+        self.memory.horizon().is_none_or(|horizon| self.next_use(file, offset) < horizon)
+    }
+}
+
+/// How long it takes to read so many bytes at this rate.
+fn takes(bytes: u64, rate: f64) -> Nanos {
+    if rate > 0.0 { Nanos::from_secs_f64(bytes as f64 / rate) } else { Nanos::MAX }
+}

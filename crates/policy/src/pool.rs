@@ -1,0 +1,154 @@
+//! One memory for the disks of a machine: it goes to where a byte of it saves most.
+//!
+//! Each disk reports what it holds, and what the byte that it would give up first is worth to it
+//! ([`Held::price`]). What no disk holds is free for all. Once nothing is free, a disk that is short gets the
+//! memory of the one whose price is lowest, a little at each report, until prices are about equal.
+
+use alloc::collections::BTreeMap;
+
+use seekless_units::{Bytes, Nanos};
+
+use crate::memory::{BUDGET_MIN, FREED_AT_ONCE, REPORT_EVERY};
+
+/// A disk that has not reported for so long holds nothing that it knows of: the kernel sees to that.
+const ASLEEP_AFTER: Nanos = Nanos(5 * REPORT_EVERY.0);
+
+/// Prices within so much of one another are equal: they are as uncertain as the rates of readers.
+const EQUAL_WITHIN: f64 = 1.25;
+
+/// What a disk makes of its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Held {
+    /// Bytes in memory, or on their way there.
+    pub occupied: u64,
+    /// Seconds of waiting clients that a byte saves in a second, of the bytes that are used last.
+    pub price: f64,
+    /// Whether something has left lately to make room.
+    pub is_short: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    bytes: u64,
+    held: Held,
+    reported: Nanos,
+}
+
+impl Part {
+    /// What others cannot have.
+    fn taken(&self) -> u64 {
+        if self.held.is_short { self.bytes } else { self.held.occupied.min(self.bytes) }
+    }
+}
+
+/// The memory of all disks. `K` names a disk.
+#[derive(Clone, Debug)]
+pub struct Pool<K> {
+    parts: BTreeMap<K, Part>,
+}
+
+impl<K> Default for Pool<K> {
+    fn default() -> Pool<K> {
+        Pool { parts: BTreeMap::new() }
+    }
+}
+
+impl<K: Copy + Ord> Pool<K> {
+    /// A disk reports; how much of `limit` it has from now on. Alone it has all.
+    pub fn report(&mut self, now: Nanos, disk: K, limit: Bytes, held: Held) -> Bytes {
+        self.parts.retain(|&other, part| other == disk || now.since(part.reported) < ASLEEP_AFTER);
+        let awake = self.parts.len().max(1) as u64;
+        let others: u64 = self.parts.iter().filter(|(k, _)| **k != disk).map(|(_, p)| p.taken()).sum();
+        let first = Part { bytes: limit.0.saturating_sub(others), held, reported: now };
+        let own = self.parts.entry(disk).or_insert(first);
+        (own.held, own.reported) = (held, now);
+        let free = limit.0.saturating_sub(others).saturating_sub(own.taken());
+        // Of two that could grow each has half, until the other's next report.
+        own.bytes = own.taken().saturating_add(if awake > 1 { free / 2 } else { free });
+        let own = *own;
+        let step = (limit.0 as f64 * FREED_AT_ONCE) as u64;
+        if held.is_short && free < step {
+            let others = self.parts.iter_mut().filter(|(k, _)| **k != disk).map(|(_, part)| part);
+            let cheapest = others
+                .filter(|p| p.held.price * EQUAL_WITHIN < own.held.price && p.taken() > BUDGET_MIN.0)
+                .min_by(|a, b| a.held.price.total_cmp(&b.held.price));
+            if let Some(cheapest) = cheapest {
+                let given = step.min(cheapest.taken() - BUDGET_MIN.0);
+                cheapest.bytes = cheapest.taken() - given;
+                if let Some(own) = self.parts.get_mut(&disk) {
+                    own.bytes += given;
+                }
+            }
+        }
+        self.parts.get(&disk).map_or(limit, |own| Bytes(own.bytes.min(limit.0)).max(BUDGET_MIN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const G: u64 = 1 << 30;
+
+    /// Two disks that report in turn for so many periods; what each has in the end. What they hold follows
+    /// what they have.
+    fn settle(pool: &mut Pool<u8>, periods: u64, held: impl Fn(u8, u64) -> Held) -> [u64; 2] {
+        let mut bytes = [0; 2];
+        for period in 0..periods {
+            for disk in 0..2 {
+                let now = Nanos(period * REPORT_EVERY.0);
+                let held = held(disk, bytes[disk as usize]);
+                bytes[disk as usize] = pool.report(now, disk, Bytes(G), held).0;
+                if period > 2 {
+                    assert!(bytes.iter().sum::<u64>() <= G + G / 32, "{bytes:?}");
+                }
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_disk_alone_has_everything() {
+        let mut pool = Pool::default();
+        for occupied in [0, G / 2, G] {
+            let held = Held { occupied, price: 1.0, is_short: occupied == G };
+            assert_eq!(pool.report(Nanos::ZERO, 1, Bytes(G), held), Bytes(G));
+        }
+    }
+
+    #[test]
+    fn one_that_was_read_once_gives_up_what_it_holds_to_one_that_is_busy() {
+        let mut pool = Pool::default();
+        // The other filled all memory first, and has no reader any more.
+        pool.report(Nanos::ZERO, 1, Bytes(G), Held { occupied: G, price: 0.0, is_short: false });
+        let bytes = settle(&mut pool, 100, |disk, has| match disk {
+            0 => Held { occupied: has, price: 1.0, is_short: true },
+            _ => Held { occupied: if has > 0 { has } else { G }, price: 0.0, is_short: has > 0 },
+        });
+        assert!(bytes[0] > G / 20 * 19, "{bytes:?}");
+    }
+
+    #[test]
+    fn of_two_that_are_busy_the_one_that_gains_more_has_more_until_they_gain_alike() {
+        let worth = |disk: u8| if disk == 0 { 3.0 } else { 1.0 };
+        // Twice the memory, half the price.
+        let bytes = settle(&mut Pool::default(), 300, |disk, has| Held {
+            occupied: has,
+            price: worth(disk) / has.max(1) as f64,
+            is_short: true,
+        });
+        let ratio = bytes[0] as f64 / bytes[1] as f64;
+        assert!((3.0 / 1.5..3.0 * 1.5).contains(&ratio), "{bytes:?}");
+        assert!(bytes.iter().sum::<u64>() > G / 10 * 9, "nothing lies idle: {bytes:?}");
+    }
+
+    #[test]
+    fn one_that_sleeps_leaves_its_memory_to_the_others() {
+        let mut pool = Pool::default();
+        let full = Held { occupied: G / 2, price: 1.0, is_short: true };
+        pool.report(Nanos::ZERO, 0, Bytes(G), full);
+        pool.report(Nanos::ZERO, 1, Bytes(G), full);
+        let later = Nanos(ASLEEP_AFTER.0);
+        assert_eq!(pool.report(later, 1, Bytes(G), full), Bytes(G));
+    }
+}

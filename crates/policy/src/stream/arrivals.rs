@@ -1,0 +1,40 @@
+//! When the next reader begins at the head of a file, as far as those before tell.
+
+use alloc::collections::BTreeMap;
+
+use seekless_units::Nanos;
+
+use crate::FileId;
+use crate::by_time::ByTime;
+
+/// Readers that began at the heads of files.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    last: ByTime<FileId>,
+    /// Moving average of the time between two, for files that were begun twice.
+    between: BTreeMap<FileId, Nanos>,
+}
+
+impl Arrivals {
+    /// A reader begins at the head of a file. So many files are remembered; the one begun longest ago
+    /// makes room.
+    pub(crate) fn arrived(&mut self, now: Nanos, file: FileId, files_max: usize) {
+        if let Some(last) = self.last.time(file) {
+            let since = now.since(last);
+            let between = self.between.entry(file).or_insert(since);
+            between.0 = between.0 / 2 + since.0 / 2;
+        }
+        self.last.set(file, now);
+        if let Some((_, oldest)) = self.last.first().filter(|_| self.last.len() > files_max) {
+            self.last.remove(oldest);
+            self.between.remove(&oldest);
+        }
+    }
+
+    /// How long until the next one begins: as long as between those before, and no less than since the last.
+    /// `None` where one came and no other.
+    pub(crate) fn next(&self, now: Nanos, file: FileId) -> Option<Nanos> {
+        let between = *self.between.get(&file)?;
+        Some(between.max(now.since(self.last.time(file)?)))
+    }
+}
