@@ -350,9 +350,16 @@ fn another_mount_of_the_same_file_system_is_seen_by_its_scope() {
     }
     let _unmount = Unmount(elsewhere.path());
     for (scope, seen) in [("mount", false), ("filesystem", true)] {
-        evict(&path);
         let watching = Watching::start(&[&place.path().join("shared")], &["--scope", scope]);
-        assert!(fs::read(elsewhere.path().join("file")).unwrap() == content);
+        // On a busy machine the kernel may have forgotten where a file is that is opened by its handle. Then it
+        // counts as outside, and is read without help.
+        for _ in 0..5 {
+            evict(&path);
+            assert!(fs::read(elsewhere.path().join("file")).unwrap() == content);
+            if watching.watch().held > 0 {
+                break;
+            }
+        }
         assert_eq!(watching.watch().held > 0, seen, "{scope}: {:?}", watching.watch());
     }
 }
