@@ -351,8 +351,8 @@ fn another_mount_of_the_same_file_system_is_seen_by_its_scope() {
     let _unmount = Unmount(elsewhere.path());
     for (scope, seen) in [("mount", false), ("filesystem", true)] {
         let watching = Watching::start(&[&place.path().join("shared")], &["--scope", scope]);
-        // On a busy machine the kernel may have forgotten where a file is that is opened by its handle. Then it
-        // counts as outside, and is read without help.
+        // The kernel may have forgotten where a file is that is opened by its handle. Then it counts as
+        // outside, and is read without help.
         for _ in 0..5 {
             evict(&path);
             assert!(fs::read(elsewhere.path().join("file")).unwrap() == content);
