@@ -270,17 +270,19 @@ impl Acceptor {
         let Ok(peer) = fdpass::peer(socket.as_fd()) else {
             return self.dismiss(SHARED, socket);
         };
-        // Before anything is looked up about it, which takes ten times as long as this.
-        if self.is_muted(peer.uid) {
+        // Before anything is looked up about it, which takes ten times as long as this. Root's number, or the
+        // daemon's own, may be that of a container, which is another user.
+        let is_itself = !lock(&self.front.shares).trusts(peer.uid);
+        if is_itself && self.is_muted(peer.uid) {
             return self.dismiss(peer.uid, socket);
         }
         let account = account(socket.as_fd(), peer, self.listener.is_path(number));
         let Some(uid) = account.filter(|&uid| self.listener.admits(number, uid)) else {
             self.front.count(|c| c.connections_not_admitted += 1);
-            self.dismiss(peer.uid, socket);
+            self.dismiss(SHARED, socket);
             return self.front.strike(peer.uid, Weight::InGoodFaith);
         };
-        if uid != peer.uid && self.is_muted(uid) {
+        if !(is_itself && uid == peer.uid) && self.is_muted(uid) {
             return self.dismiss(uid, socket);
         }
         // 0: not in our process namespace.
