@@ -97,7 +97,8 @@ pub(crate) struct Memory {
     stuck_at: u64,
     /// Evictions have been answered up to then; bytes fetched before do not count again.
     answered: Nanos,
-    /// How long what was read may be found gone after an answer, and is none of the next: see `answered`.
+    /// Of what had been read it is not known when it came. For so long after an answer its evictions do not
+    /// count.
     idle: Nanos,
     before: Seen,
     /// Of the last periods, the older the less. `dated` are the evicted bytes of which it is known when they
@@ -147,7 +148,7 @@ impl Memory {
     /// Bytes that may lie fetched and unread.
     pub(crate) fn budget(&self) -> u64 {
         let share = Bytes((self.capacity() as f64 * self.constants.budget_share) as u64).max(BUDGET_MIN);
-        self.fixed.map_or(share, |fixed| fixed).0.max(crate::PAGE)
+        self.fixed.unwrap_or(share).0.max(crate::PAGE)
     }
 
     /// Bytes that bound a stream's pieces: with one for each of so many streams, as full as they are on the
@@ -162,7 +163,7 @@ impl Memory {
         let depth = depth.0 as f64;
         // Unread on the mean: `fill` of a piece, where half of it is that of a reader of an even pace.
         let bytes = rate * horizon.as_secs_f64() * FILL_FIRST / self.fill;
-        // A shorter piece than the disk transfers in one switch costs more than it can save (\[C\] 2).
+        // A shorter piece than the disk transfers in one switch costs more than it can save ([C] 2).
         ((libm::sqrt(depth * depth + 8.0 * depth * bytes) - depth) / 2.0).max(depth) as u64
     }
 
@@ -182,8 +183,8 @@ impl Memory {
         self.short_until > self.now
     }
 
-    /// Bytes that are to leave, of so many in memory: none until it is full, or where nothing could leave the
-    /// last time until as much more has come as is freed at once.
+    /// How many of the bytes in memory are to leave. None until it is full. Where nothing could leave the
+    /// last time, none until as much more has come as is freed at once.
     pub(crate) fn excess(&self, occupied: u64) -> u64 {
         let capacity = self.capacity();
         let freed = ((capacity as f64).min(self.read) * FREED_AT_ONCE) as u64;
@@ -323,6 +324,6 @@ pub struct MemoryReport {
     pub fixed: bool,
     /// `drop-behind` while memory is short and what is used last leaves, else `ample`.
     pub stage: alloc::string::String,
-    /// While memory is short: bytes that are used again later than in so many seconds are not kept.
+    /// While memory is short: bytes that are used again within this many seconds are kept.
     pub horizon_s: Option<f64>,
 }

@@ -90,8 +90,7 @@ mod tests {
 
     const G: u64 = 1 << 30;
 
-    /// Two disks that report in turn for so many periods; what each has in the end. What they hold follows
-    /// what they have.
+    /// Two disks report in turn. Returns what each has in the end. What they hold follows what they have.
     fn settle(pool: &mut Pool<u8>, periods: u64, held: impl Fn(u8, u64) -> Held) -> [u64; 2] {
         let mut bytes = [0; 2];
         for period in 0..periods {

@@ -8,7 +8,7 @@ use seekless_units::{Bytes, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;
-/// Every file has so many bytes.
+/// The size of every file.
 const SIZE: u64 = 256 * M;
 /// Memory.
 const CAPACITY: u64 = 64 * M;

@@ -101,7 +101,7 @@ impl DiskEngine {
     }
 }
 
-/// How long it takes to read so many bytes at this rate.
+/// The time that a read of these bytes takes at this rate.
 fn takes(bytes: u64, rate: f64) -> Nanos {
     if rate > 0.0 { Nanos::from_secs_f64(bytes as f64 / rate) } else { Nanos::MAX }
 }

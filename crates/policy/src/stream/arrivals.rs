@@ -16,8 +16,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// A reader begins at the head of a file. So many files are remembered; the one begun longest ago
-    /// makes room.
+    /// A reader begins at the head of a file. At most `files_max` files are remembered. The one that was
+    /// begun longest ago makes room.
     pub(crate) fn arrived(&mut self, now: Nanos, file: FileId, files_max: usize) {
         if let Some(last) = self.last.time(file) {
             let since = now.since(last);
