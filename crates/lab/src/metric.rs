@@ -279,6 +279,7 @@ pub const METRICS: &[Metric] = &[
     metric("cpu_server_s", "s", "processor time the server used"),
     metric("memory_mib", "MiB", "page cache of a drawn machine"),
     metric("clients", "", "clients of a drawn machine's closed loop"),
+    metric("session_zipf", "", "Zipf exponent of the files of a drawn machine's sessions; 0: all alike"),
     metric("media_mb_s", "MB/s", "a read of the whole of a drawn drive, from end to end"),
     metric("depth_kib", "KiB", "what a drawn drive transfers in the time of a mean seek and half a turn"),
     metric(

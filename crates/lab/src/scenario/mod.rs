@@ -518,6 +518,9 @@ impl Knob {
                 let machine: Machine = value.parse()?;
                 arm.server = Some(machine.server);
                 arm.variant = machine.variant;
+                if arm.mode.is_some() {
+                    arm.door = machine.door;
+                }
                 *load = machine.load;
             }
             Knob::Sim | Knob::Row => {}

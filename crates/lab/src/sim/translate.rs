@@ -123,11 +123,15 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
             words.put("--memory", machine.memory);
             words.put("--library", machine.library);
             words.put("--hd-share", machine.hd_share);
+            words.put("--content", machine.content);
+            if let Some(size) = machine.file_size {
+                words.put("--file-size", size);
+            }
             words.put("--link", machine.link);
             if matches!(machine.load, Load::Search { .. }) {
                 words.switch("--cold-start");
             }
-            words.put("--zipf", scenario.library.zipf);
+            words.put("--zipf", machine.zipf);
             words.put("--catalogue-seed", scenario.library.seed);
         }
         None => {
