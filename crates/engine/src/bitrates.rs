@@ -1,4 +1,3 @@
-//!
 //! Bitrates known beforehand, from a table of paths in a text file (`--bitrates`).
 //!
 //! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size. Observing it from reads

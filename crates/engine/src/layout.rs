@@ -1,4 +1,3 @@
-//!
 //! The spindles of a device, where the kernel reports them.
 //!
 //! | device | source | effect |

@@ -1,4 +1,3 @@
-//!
 //! Files that are read before their readers open them: a thread beside a disk's thread that may wait for the
 //! disk.
 //!

@@ -1,4 +1,3 @@
-//!
 //! A file system on several disks as one address space with a queue for each disk: btrfs.
 //!
 //! Files of btrfs lie at logical addresses. Its chunk tree maps these to its devices

@@ -1,4 +1,3 @@
-//!
 //! The engine of one disk: it takes every decision about the disk, and carries out none.
 //!
 //! ```text

@@ -1,4 +1,3 @@
-//!
 //! Length of a piece: prefetch sizes, one algorithm a file.
 //!
 //! | | |
