@@ -22,10 +22,7 @@ struct Totals {
 impl Totals {
     fn of<'a>(all: impl IntoIterator<Item = &'a Results>) -> Totals {
         let checks: Vec<&CheckOutcome> = all.into_iter().flat_map(|r| &r.checks).collect();
-        Totals {
-            held: checks.iter().filter(|c| c.pass).count(),
-            checks: checks.len(),
-        }
+        Totals { held: checks.iter().filter(|c| c.pass).count(), checks: checks.len() }
     }
 
     fn text(&self) -> String {
