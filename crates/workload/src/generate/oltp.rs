@@ -16,8 +16,8 @@ pub(super) const SCAN_REQUESTS: f64 = 64.0;
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
 
-/// Pages a request and its share: between the 2 to 4 KB of the SPC financial traces and the 17 KB a request that
-/// "10 GB are 10.8 % of the requests" implies.
+/// Pages a request and its share: between the 2 to 4 KB of the SPC financial traces and the 17 KB that "10 GB
+/// are 10.8 % of the requests" implies.
 const SIZES: &[(u64, f64)] = &[(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)];
 /// Mean requests a second. The SPC financial trace has 122 on the mean of 12 hours; 200 keeps the disk of the
 /// study between a third and three quarters busy without coordination, as the paper's gains suggest it was.

@@ -13,8 +13,8 @@ const FILES: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
 const SIZES: &[(u64, f64)] = &[(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
 
-/// Mean requests a second. The original asks about 400 of six disks. A queue that only grows would drown every
-/// difference in waiting, so a rate that the one disk of the study just carries without coordination.
+/// Mean requests a second. The original asks about 400 of six disks. A queue that only grows would drown
+/// every difference in waiting, so a rate that the one disk of the study just carries without coordination.
 const RATE_PER_S: f64 = 110.0;
 
 /// Runs begin at multiples of this, about the mean run, so that 10 GB of requests touch nearly the whole
