@@ -12,7 +12,7 @@
 //! ([`Content::Index`]); how many keywords a query has is that of AltaVista in 1998 (Silverstein, Henzinger,
 //! Marais, Moricz, SIGIR Forum 1999, table 3: 1, 2, 3 and more in 25.8, 26.0, 15.0 and 12.6 of 100 queries,
 //! the rest empty). Guessed: lists of 16 KiB to 4 MiB, their logarithms evenly distributed, anywhere in the
-//! index. `index-search-512kb` has lists of at most 512 KiB, to see what hangs on that guess.
+//! index.
 //!
 //! [`Content::Index`]: crate::catalogue::Content::Index
 
@@ -35,10 +35,8 @@ const PROBE: u64 = 4096;
 const KEYWORDS: [u64; 4] = [258, 260, 150, 126];
 /// Shortest list of a keyword, KiB.
 const LIST_MIN_KIB: u32 = 16;
-/// Longest list of a keyword where a handler's name says nothing else, KiB.
+/// Longest list of a keyword, KiB.
 const LIST_MAX_KIB: u32 = 4096;
-/// Longest that a name may say, KiB: 1 GiB, less than a part of the index.
-const LIST_LIMIT_KIB: u32 = 1 << 20;
 
 /// Which part of a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +68,7 @@ pub enum Handler {
         think: Nanos,
     },
     /// A query to a search index.
-    IndexSearch {
-        /// The longest list of a keyword, KiB.
-        longest_kib: u32,
-    },
+    IndexSearch,
 }
 
 impl Handler {
@@ -82,7 +77,7 @@ impl Handler {
     /// # Errors
     /// What is missing.
     pub fn check(self, catalogue: &Catalogue) -> Result<(), String> {
-        if matches!(self, Handler::IndexSearch { .. }) && catalogue.videos().len() < 2 {
+        if self == Handler::IndexSearch && catalogue.videos().len() < 2 {
             return Err(
                 "index-search reads a mapping file and at least one part of an index: give --content index"
                     .into(),
@@ -99,11 +94,7 @@ impl FromStr for Handler {
 
     fn from_str(word: &str) -> Result<Handler, String> {
         if word == "index-search" {
-            return Ok(Handler::IndexSearch { longest_kib: LIST_MAX_KIB });
-        }
-        let list = word.strip_prefix("index-search-").and_then(|w| w.strip_suffix("kb")?.parse().ok());
-        if let Some(longest_kib) = list.filter(|kib| (LIST_MIN_KIB..=LIST_LIMIT_KIB).contains(kib)) {
-            return Ok(Handler::IndexSearch { longest_kib });
+            return Ok(Handler::IndexSearch);
         }
         let parsed = || {
             let (count, rest) = word.split_once('-')?;
@@ -124,8 +115,7 @@ impl core::fmt::Display for Handler {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let (files, part, think) = match self {
             Handler::Files { files, part, think } => (files, part, think),
-            Handler::IndexSearch { longest_kib: LIST_MAX_KIB } => return f.write_str("index-search"),
-            Handler::IndexSearch { longest_kib } => return write!(f, "index-search-{longest_kib}kb"),
+            Handler::IndexSearch => return f.write_str("index-search"),
         };
         let name = Part::NAMES.iter().find(|(_, p)| p == part).map_or("", |(name, _)| name);
         write!(f, "{}-{name}-{}", COUNTS[*files as usize - 1], think.0 / 1_000_000)
@@ -186,7 +176,7 @@ impl<'a> Requests<'a> {
     }
 
     /// The pages a binary search of the mapping file looks at for a random keyword, and its list.
-    fn keyword(&mut self, longest_kib: u32, probes: &mut Vec<Step>) -> RangeRequest {
+    fn keyword(&mut self, probes: &mut Vec<Step>) -> RangeRequest {
         let (mut low, mut high) = (0, self.catalogue.video(INDEX_MAPPING).size.0 / PROBE);
         let target = self.draw.below(high);
         while low < high {
@@ -202,13 +192,13 @@ impl<'a> Requests<'a> {
         let partitions = self.catalogue.videos().len() as u64 - 1;
         let video = INDEX_MAPPING + 1 + self.draw.below(partitions) as u32;
         let size = self.catalogue.video(video).size.0;
-        let (shortest, longest) = (f64::from(LIST_MIN_KIB), f64::from(longest_kib));
+        let (shortest, longest) = (f64::from(LIST_MIN_KIB), f64::from(LIST_MAX_KIB));
         let len = (1024.0 * shortest * libm::pow(longest / shortest, self.draw.unit())) as u64;
         let len = len.clamp(1, size);
         RangeRequest { video, offset: self.draw.below((size - len) / PROBE + 1) * PROBE, len }
     }
 
-    fn query(&mut self, longest_kib: u32) -> Vec<Step> {
+    fn query(&mut self) -> Vec<Step> {
         let mut drawn = self.draw.below(KEYWORDS.iter().sum());
         let more = KEYWORDS.iter().take_while(|&&share| {
             let beyond = drawn >= share;
@@ -217,7 +207,7 @@ impl<'a> Requests<'a> {
         });
         let keywords = 1 + more.count();
         let mut steps = Vec::new();
-        let lists: Vec<RangeRequest> = (0..keywords).map(|_| self.keyword(longest_kib, &mut steps)).collect();
+        let lists: Vec<RangeRequest> = (0..keywords).map(|_| self.keyword(&mut steps)).collect();
         in_turn(&lists, 1, &mut steps);
         steps
     }
@@ -254,7 +244,7 @@ impl Iterator for Requests<'_> {
     fn next(&mut self) -> Option<Vec<Step>> {
         Some(match self.handler {
             Handler::Files { files, part, think } => self.files(files, part, think),
-            Handler::IndexSearch { longest_kib } => self.query(longest_kib),
+            Handler::IndexSearch => self.query(),
         })
     }
 }
@@ -374,9 +364,7 @@ mod tests {
 
     #[test]
     fn names_are_the_papers_and_others_are_refused() {
-        for name in
-            ["one-whole-0", "one-rand-10", "two-rand-0", "four-64kb-0", "index-search", "index-search-512kb"]
-        {
+        for name in ["one-whole-0", "one-rand-10", "two-rand-0", "four-64kb-0", "index-search"] {
             assert_eq!(name.parse::<Handler>().unwrap().to_string(), name);
         }
         for bad in [
@@ -385,7 +373,7 @@ mod tests {
             "one-whole",
             "one-whole-x",
             "one-whole-99999999",
-            "index-search-8kb",
+            "index-search-512kb",
             "",
         ] {
             assert!(bad.parse::<Handler>().unwrap_err().contains("two-rand-10"), "{bad}");
