@@ -60,19 +60,20 @@ impl Service {
     }
 }
 
-/// Has a server's reads served from its next start on.
+/// Preload the shim into a server that systemd starts, from its next start on.
 #[derive(Args, Clone, Debug)]
 pub struct EnableArgs {
     /// The server
     #[arg(value_enum, value_name = "SERVICE")]
     service: Service,
-    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
+    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
+    /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
-    /// The daemon's socket
+    /// Socket of the daemon
     #[arg(long, default_value = "/run/seekless/daemon.sock", value_name = "PATH")]
     socket: PathBuf,
-    /// Show the drop-in and write nothing
+    /// Print the drop-in; write nothing
     #[arg(long)]
     show: bool,
     /// Folder of systemd's units, for packages and tests
@@ -80,7 +81,7 @@ pub struct EnableArgs {
     units: Option<PathBuf>,
 }
 
-/// Takes back what `seekless enable` did.
+/// Remove what `seekless enable` wrote.
 #[derive(Args, Clone, Debug)]
 pub struct DisableArgs {
     /// The server

@@ -65,23 +65,23 @@ enum Leave {
     Off,
 }
 
-/// Proves on a running server what Seekless gains: alternates blocks of time without and with it.
+/// Measure on a running server what Seekless gains: blocks of time without it and with it alternate.
 #[derive(Args, Clone, Debug)]
 pub struct ProveArgs {
-    /// Longest time it may take; 0 only leaves the daemon as --leave says
+    /// Longest time it may take, at most a week; 0 only sets what --leave says
     #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = week_at_most)]
     at_most: Duration,
-    /// Length of a block, of which the first part is left out; 35 s or more
+    /// Length of a block, 35s or more; its first part is not counted
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
-    /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at
-    /// least 5s]
+    /// Stop when more than one read in a hundred waits longer than this, at most a week [default: twice the
+    /// p99 at the start, 5s or more]
     #[arg(long, value_name = "TIME", value_parser = wait)]
     wait_max: Option<Duration>,
-    /// How to leave it [default: as it was found]
+    /// State of the daemon at the end: on (calls are served) or off (calls pass) [default: as it was]
     #[arg(long, value_enum, value_name = "on|off")]
     leave: Option<Leave>,
-    /// Where the daemon listens [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Write the result as a page for a browser

@@ -40,18 +40,20 @@ const STARTED_AFTER: Duration = Duration::from_secs(3);
 /// File name of the shim.
 const SHIM: &str = "libseekless.so";
 
-/// Runs a command with the shim in front of it, starting a daemon if none runs.
+/// Run a command with the shim in front of its reads; start a daemon if none runs.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
-    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
+    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
+    /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
     pub(crate) shim: Option<PathBuf>,
     /// Socket of the daemon to use [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Write the statistics of the daemon started here as JSON to FILE at the end (`-`: standard output)
+    /// Write the statistics of the daemon that was started here as JSON to FILE at the end (`-`: standard
+    /// output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// The command and its arguments
