@@ -261,10 +261,13 @@ fn every_line_for_people_is_escaped() {
     assert!(bare.is_empty(), "write seekless_output::eprintln! or print: {bare:#?}");
 }
 
+/// The page of the numbers that are not options.
+const BOUNDS: &str = "docs/BOUNDS.md";
+
 #[test]
 fn the_table_of_constants_has_each_with_its_value() {
-    let tuning = read(&root().join("docs/TUNING.md"));
-    let section = tuning.split("\n## Constants\n").nth(1).and_then(|t| t.split("\n## ").next()).unwrap();
+    let page = read(&root().join(BOUNDS));
+    let section = page.split("\n## Constants\n").nth(1).and_then(|t| t.split("\n## ").next()).unwrap();
     let rows = section.lines().filter_map(|line| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
@@ -274,7 +277,7 @@ fn the_table_of_constants_has_each_with_its_value() {
     let constants = serde_json::json!(seekless_policy::Constants::default());
     let constants: BTreeMap<String, f64> =
         constants.as_object().unwrap().iter().map(|(k, v)| (k.clone(), v.as_f64().unwrap())).collect();
-    assert_eq!(said, constants, "docs/TUNING.md, Constants");
+    assert_eq!(said, constants, "{BOUNDS}, Constants");
 }
 
 /// Where a read passes: files and folders whose numbers stand in a table of the documentation.
@@ -370,8 +373,8 @@ fn the_table_of_file_sets_has_each_number() {
 
 /// Compares a table with the numbers in these sources; how many there are.
 fn bounds(heading: &str, places: &[&str]) -> usize {
-    let tuning = read(&root().join("docs/TUNING.md"));
-    let said: BTreeMap<String, String> = table(&tuning, heading)
+    let page = read(&root().join(BOUNDS));
+    let said: BTreeMap<String, String> = table(&page, heading)
         .into_iter()
         .map(|(name, value)| (name, value.trim_matches('`').to_string()))
         .collect();
@@ -389,7 +392,7 @@ fn bounds(heading: &str, places: &[&str]) -> usize {
             }
         }
     }
-    assert_eq!(said, there, "docs/TUNING.md, {heading}");
+    assert_eq!(said, there, "{BOUNDS}, {heading}");
     there.len()
 }
 

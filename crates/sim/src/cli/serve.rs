@@ -297,7 +297,7 @@ struct EngineArgs {
         hide_short_help = true
     )]
     start_factor: f64,
-    /// Another value for a constant of the read path (docs/TUNING.md lists them)
+    /// Another value for a constant of the read path (docs/BOUNDS.md lists them)
     #[arg(long, value_name = "NAME=VALUE", hide = true)]
     constant: Vec<String>,
     /// Go without the drive's profile, as a daemon does on a disk that nobody measured
