@@ -161,7 +161,7 @@ fn logging(format: LogFormat) {
     let filter = match std::env::var("SEEKLESS_LOG") {
         Ok(text) => text.parse().unwrap_or_else(|_| {
             seekless_output::eprintln!(
-                "seekless: SEEKLESS_LOG: `{text}` is no filter; write for example info or seekless_lab=debug"
+                "seekless: SEEKLESS_LOG: `{text}` is not a filter; write for example info or seekless_lab=debug"
             );
             warnings
         }),

@@ -115,12 +115,11 @@ impl PolicyOptions {
                 spindle.read_max = spindle.read_max.max(size);
             }
             Prefetch::Auto if mode != Mode::Both => {
-                return usage("--prefetch auto learns from every read: it needs --mode both".into());
+                return usage("--prefetch auto learns from every read, so it needs --mode both".into());
             }
             Prefetch::Auto if !ahead && adjust_by == AdjustBy::Model => {
                 return usage(
-                    "--adjust-by model goes by streams: it needs --ahead on, or write --adjust-by gradient"
-                        .into(),
+                    "--adjust-by model needs --ahead on; write that, or --adjust-by gradient".into(),
                 );
             }
             Prefetch::Auto => {

@@ -79,14 +79,13 @@ words! { OrderKind: Fifo = "fifo", Sweep = "sweep" }
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LongestWait {
-    /// As long as if every reader had to wait for pieces of the kernel's own read-ahead, or of sixteen times
-    /// what the disk transfers in one switch where that is more. So the fewer are blocked, the longer pieces
-    /// may be.
+    /// As long as if every reader waited for pieces of the kernel's own read-ahead, or of sixteen times what
+    /// the disk transfers in one switch if that is more. So the fewer are blocked, the longer pieces may be.
     #[default]
     Auto,
-    /// So long, where that can be had.
+    /// At most this time, if the disk can keep it; else pieces are what it transfers in one switch.
     Bound(Nanos),
-    /// As long as it takes: only what is served counts.
+    /// No bound: only throughput counts.
     Off,
 }
 
@@ -98,9 +97,9 @@ impl core::str::FromStr for LongestWait {
             "auto" => Ok(LongestWait::Auto),
             "off" => Ok(LongestWait::Off),
             time => {
-                let time: Nanos = time.parse().map_err(|_| "write a time such as 2s, or auto, or off")?;
-                let within = (Nanos::from_millis(1)..=Nanos::from_secs(3600)).contains(&time);
-                within.then_some(LongestWait::Bound(time)).ok_or("a time lies within 1ms and 1h")
+                let range = Nanos::from_millis(1)..=Nanos::from_secs(3600);
+                let time = time.parse().ok().filter(|time| range.contains(time));
+                time.map(LongestWait::Bound).ok_or("write a time of 1ms to 1h, such as 2s, or auto, or off")
             }
         }
     }

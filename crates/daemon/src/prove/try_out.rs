@@ -54,7 +54,7 @@ pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
         if !fs::metadata(dir).is_ok_and(|meta| meta.is_dir()) {
             return Err(Fault::new(
                 Exit::Missing,
-                format!("{}: no such folder; name a folder that is there", dir.display()),
+                format!("{}: no such folder; name an existing folder", dir.display()),
             ));
         }
     }
@@ -95,7 +95,7 @@ fn wait_for_traffic(observer: &OwnDaemon) -> Result<(), Fault> {
             }
             Err(_) => {
                 let what = format!(
-                    "no program read a file on a disk with heads from one byte to the next in {} s; try again under load",
+                    "no program read a file in sequence on a disk with heads for {} s; try again under load",
                     TRAFFIC_MAX.as_secs()
                 );
                 return Err(Fault::new(Exit::Missing, what));

@@ -230,7 +230,7 @@ fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
         // Of no other kind is there such an address.
         let address = socket.local_addr().ok().filter(|_| listens).ok_or_else(|| {
             usage(format!(
-                "what systemd passes by {unit} is no TCP socket that listens; write ListenStream=ADDRESS:PORT there, \
+                "what systemd passes by {unit} is not a listening TCP socket; write ListenStream=ADDRESS:PORT there, \
                  without Accept=yes"
             ))
         })?;
@@ -320,8 +320,8 @@ impl Signals {
         loop {
             tokio::select! {
                 _ = self.hang_up.recv() => match server.reload() {
-                    Ok(()) => tracing::info!("certificates read again, log opened anew"),
-                    Err(fault) => tracing::error!(%fault, "the old certificate is used on"),
+                    Ok(()) => tracing::info!("certificates read again, log reopened"),
+                    Err(fault) => tracing::error!(%fault, "the old certificate stays in use"),
                 },
                 _ = tokio::time::sleep(manager.at_most(HOUR)) => manager.alive(|| server.is_whole()),
                 _ = self.terminate.recv() => return,
