@@ -210,6 +210,25 @@ fn no_line_of_prose_is_longer_than_a_reader_takes_in() {
     }
 }
 
+/// Most words of prose on a page: ten minutes at 220 words a minute. At half, pages would be cut for their
+/// length alone; at double, nobody reads to the end.
+const WORDS_MAX: usize = 2200;
+
+/// Tables and code are searched, not read. The pages of results are written by a program.
+#[test]
+fn no_page_takes_longer_than_ten_minutes() {
+    let read_through = |page: &String| !page.starts_with("docs/results/") && page != "CHANGELOG.md";
+    for page in documents().into_iter().filter(read_through) {
+        let (mut code, mut words) = (false, 0);
+        for line in read(&root().join(&page)).lines() {
+            code ^= line.starts_with("```");
+            let verbatim = code || line.starts_with("    ") || line.trim_start().starts_with('|');
+            words += if verbatim { 0 } else { line.split_whitespace().count() };
+        }
+        assert!(words <= WORDS_MAX, "{page} has {words} words of prose: cut it, or split it by its readers");
+    }
+}
+
 /// Files whose comments are still too long. The list only shrinks: a file that became clean leaves it.
 const LONG_COMMENTS: &str = include_str!("long-comments.txt");
 
