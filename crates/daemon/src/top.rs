@@ -58,7 +58,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
         return Ok(Exit::Ok);
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        let message = "`seekless top` needs a terminal; use `seekless top --once` or `--json`";
+        let message = "the screen needs a terminal; `seekless top --once` and `--json` need none";
         return Err(Fault::new(Exit::Missing, message));
     }
     // Before the screen changes: a daemon that is not there is a line and not a flicker.
