@@ -209,7 +209,7 @@ mod tests {
         assert!(fault(&["--adjust-busy", "1.5"]).contains("--adjust-busy = 1.5"));
         assert!(fault(&["--adjust-interval", "0"]).contains("--adjust-interval"));
         assert!(fault(&["--start-size", "64MiB"]).contains("--start-size"));
-        assert!(fault(&["--start-size", "1B"]).contains("4KiB and --size-max"));
+        assert!(fault(&["--start-size", "1B"]).contains("4KiB to --size-max"));
         assert!(fault(&["--step-size", "0B"]).contains("--step-size"));
         assert!(fault(&["--score-deflation-factor=2"]).contains("--score-deflation-factor"));
         // Said of a size that is not even automatic, before anybody relies on it.

@@ -132,7 +132,7 @@ impl NodeArgs {
             return Err(usage(format!("--node {} is none of --nodes {}", self.node, self.nodes)));
         }
         if !(self.speedup.is_finite() && (0.01..=100.0).contains(&self.speedup)) {
-            return Err(usage("--speedup lies within 0.01 and 100"));
+            return Err(usage("--speedup: write 0.01 to 100"));
         }
         let [from, to] = self.before[..] else { return Err(usage("--before takes two times")) };
         if from >= to || self.look == Nanos::ZERO || self.look > self.time.min(Nanos(to.0 - from.0)) {
@@ -141,14 +141,14 @@ impl NodeArgs {
             ));
         }
         if !(self.download_mb_per_s.is_finite() && (0.001..=1e6).contains(&self.download_mb_per_s)) {
-            return Err(usage("--download-mb-per-s lies within 0.001 and 1000000"));
+            return Err(usage("--download-mb-per-s: write 0.001 to 1000000"));
         }
         if self.range.0 == 0 || self.any_order_read < Bytes::kib(64) || self.any_order_memory < Bytes::mib(1)
         {
             return Err(usage("--range is at least 1B, --any-order-read 64KiB, --any-order-memory 1MiB"));
         }
         if !(self.bound.is_finite() && (1.0..=1000.0).contains(&self.bound)) {
-            return Err(usage("--bound lies within 1 and 1000"));
+            return Err(usage("--bound: write 1 to 1000"));
         }
         let taken = self.own.0.saturating_add(self.any_order_memory.0);
         if self.memory.0 < taken.saturating_add(Bytes::mib(1).0) {

@@ -664,7 +664,7 @@ impl ServeArgs {
             })
         };
         if !(Rise::STEP..=1.0).contains(&l.rise_from) || l.rise_over == Some(Nanos::ZERO) {
-            return Err(usage(format!("--rise-from lies within {} and 1, --rise-over above 0s", Rise::STEP)));
+            return Err(usage(format!("--rise-from: write {} to 1; --rise-over: write more than 0s", Rise::STEP)));
         }
         Ok(Load::Sessions {
             per_s: l.rate,
@@ -747,7 +747,7 @@ impl EngineArgs {
     /// The size that an automatic one would start with, times the factor that was asked for.
     fn scaled_start(&self, config: &SpindleConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
         if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
-            return Err(usage("--start-factor lies within 0.01 and 100"));
+            return Err(usage("--start-factor: write 0.01 to 100"));
         }
         let Sizing::Auto(params) = config.sizing else { return Ok(None) };
         if self.start_factor == 1.0 {
