@@ -44,7 +44,7 @@ pub struct DaemonArgs {
     /// the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
     #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
     /// Most shims connected at once, 1 to 1000000; beyond it connections are closed at once
@@ -228,7 +228,7 @@ pub(crate) struct SocketArgs {
     /// Path to listen at [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
     #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
 }

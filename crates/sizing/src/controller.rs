@@ -112,22 +112,13 @@ impl Params {
         part("adjust_busy", self.adjust_busy, 1.0)?;
         part("adjust_evict", self.adjust_evict, 100.0)?;
         if !(PAGE_BYTES..=1 << 30).contains(&self.step_size.0) {
-            return Err(format!(
-                "step_size = {} is out of range; write 4KiB to 1GiB",
-                self.step_size
-            ));
+            return Err(format!("step_size = {} is out of range; write 4KiB to 1GiB", self.step_size));
         }
         if self.size_max < self.step_size || self.size_max > Bytes::gib(4) {
-            return Err(format!(
-                "size_max = {} is out of range; write step_size to 4GiB",
-                self.size_max
-            ));
+            return Err(format!("size_max = {} is out of range; write step_size to 4GiB", self.size_max));
         }
         if self.start_size.0 < PAGE_BYTES || self.start_size > self.size_max {
-            return Err(format!(
-                "start_size = {} is out of range; write 4KiB to size_max",
-                self.start_size
-            ));
+            return Err(format!("start_size = {} is out of range; write 4KiB to size_max", self.start_size));
         }
         if !(1_000_000..=86_400_000_000_000).contains(&self.adjust_interval.0) {
             let given = self.adjust_interval;

@@ -664,7 +664,10 @@ impl ServeArgs {
             })
         };
         if !(Rise::STEP..=1.0).contains(&l.rise_from) || l.rise_over == Some(Nanos::ZERO) {
-            return Err(usage(format!("--rise-from: write {} to 1; --rise-over: write more than 0s", Rise::STEP)));
+            return Err(usage(format!(
+                "--rise-from: write {} to 1; --rise-over: write more than 0s",
+                Rise::STEP
+            )));
         }
         Ok(Load::Sessions {
             per_s: l.rate,
