@@ -1,11 +1,11 @@
-//! Disk addresses of file offsets, remembered.
+//! Cached disk addresses of file offsets.
 //!
-//! Asking the file system (`FIEMAP`) takes microseconds when its metadata are in memory, and a seek when they
-//! are not. A file is asked once and again only when its size or time of change differ. The order of reads
-//! rests on it, and what is left out as a hole.
+//! Asking the file system (`FIEMAP`) takes microseconds when its metadata is in memory, and a seek when it is
+//! not. A file is asked for once, and again only when its size or modification time differs. The addresses
+//! determine the order of reads, and the ranges skipped as holes.
 //!
-//! What is written to a hole is a hole for the file system until it is written back, up to half a minute
-//! after the file changed. So a file with holes that changed a moment ago is asked again after a moment.
+//! For the file system, data written to a hole is a hole until it is written back, up to half a minute after
+//! the file changed. So a file with holes that has just changed is asked for again after a moment.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -16,21 +16,22 @@ use seekless_kernel::residency::page_bytes;
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{Event, FileId};
 
-/// Most files remembered, with where they lie: 7 MB when every one of them is in 72 pieces.
+/// Maximum number of cached files with their maps: 7 MB if every file has 72 extents.
 pub(crate) const FILES_MAX: usize = 4096;
 
-/// A file with holes that changed a moment ago is asked again after this: as often as memory is looked at.
+/// Time after which a file with holes that has just changed is asked for again: the interval of the memory
+/// reports.
 fn again() -> Duration {
     Duration::from_nanos(REPORT_EVERY.0)
 }
 
-/// A file that changed no longer ago may still have data that are not written back: twice what Linux lets
-/// them be (`vm.dirty_expire_centisecs`, 30 s).
+/// Age of a change after which all data of the file are written back: twice the limit in Linux
+/// (`vm.dirty_expire_centisecs`, 30 s).
 fn written_back() -> Duration {
     30 * again()
 }
 
-/// How to tell that a file has been written since.
+/// Identifies a version of a file's content: a write changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edition {
     /// Size in bytes.
@@ -43,22 +44,22 @@ struct Known {
     edition: Edition,
     map: ExtentMap,
     used: u64,
-    /// Not to be believed any longer.
+    /// When the map expires.
     until: Option<Instant>,
 }
 
-/// Maps of the files used last.
+/// Maps of the files used most recently.
 #[derive(Default)]
 pub(crate) struct Addresses {
     files: HashMap<FileId, Known>,
     clock: u64,
-    /// Files of which holes were told, and that are open since.
+    /// Open files whose holes were reported.
     holed: HashSet<FileId>,
     learnt: Vec<Event>,
 }
 
 impl Addresses {
-    /// The file system's address of the file's byte at `offset`.
+    /// The disk address of the file's byte at `offset`, as the file system reports it.
     pub(crate) fn of(&mut self, file: FileId, edition: Edition, source: &Source, offset: u64) -> Option<u64> {
         self.clock += 1;
         let clock = self.clock;
@@ -71,7 +72,7 @@ impl Addresses {
                 known.map.address_of(offset)
             }
             None => {
-                // Where it cannot be told, an empty map is remembered, so that it is not asked for again.
+                // If there is no map, cache an empty one, so that the file system is not asked again.
                 let map = extents(source, offset).unwrap_or_else(|_| ExtentMap::new(Vec::new(), 0, u64::MAX));
                 let address = map.address_of(offset);
                 self.make_room();
@@ -85,14 +86,15 @@ impl Addresses {
         }
     }
 
-    /// Tells of the holes of a map: instead of those told before, all of them if the file is not the same.
+    /// Reports the holes of a map. They replace those reported before; if the file is not the `same`, all of
+    /// them.
     fn learn(&mut self, file: FileId, size: u64, map: &ExtentMap, same: bool) {
         if self.holed.contains(&file) {
             let (from, upto) = if same { map.covered() } else { (0, u64::MAX) };
             self.learnt.push(Event::Written { file, from, upto });
         }
         for &(from, upto) in map.holes() {
-            // A page that the file ends in is as empty as the others.
+            // The last page of the file is a hole like the others.
             let upto = upto.min(size.saturating_add(page_bytes() - 1));
             if from < upto {
                 if self.holed.insert(file) {
@@ -103,24 +105,24 @@ impl Addresses {
         }
     }
 
-    /// What was learnt of holes since.
+    /// Takes the hole events since the last call.
     pub(crate) fn learnt(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.learnt)
     }
 
-    /// A file is closed, and its holes are forgotten.
+    /// Forgets the holes of a closed file.
     pub(crate) fn close(&mut self, file: FileId) {
         if self.holed.remove(&file) {
             self.files.remove(&file);
         }
     }
 
-    /// The file system has moved its files.
+    /// Forgets all maps: the file system has moved its files.
     pub(crate) fn forget(&mut self) {
         self.files.clear();
     }
 
-    /// Forgets the eighth used longest ago, when full.
+    /// If full, forgets the eighth of the maps that was used longest ago.
     fn make_room(&mut self) {
         if self.files.len() < FILES_MAX {
             return;
@@ -131,7 +133,7 @@ impl Addresses {
     }
 }
 
-/// Whether what was written to a file may not be on its disk yet. A time in the future says nothing.
+/// Whether data written to a file may not be on its disk yet. A time in the future says nothing.
 fn has_just_changed(edition: Edition) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let since = i64::try_from(now.as_secs()).unwrap_or(i64::MAX).saturating_sub(edition.changed.0);

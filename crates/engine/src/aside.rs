@@ -1,10 +1,10 @@
-//! A thread beside each disk's, for calls on its files that a file system can hold up: closing them, looking
-//! at what of them is still in memory, and whether they were deleted. One that hangs holds up neither the
-//! disk's reads nor its clients: evictions are then noticed by the next miss.
+//! A thread beside each disk's thread for calls on files that a file system can block: closing them, checking
+//! what of them is still in memory, and whether they were deleted. If such a call hangs, neither the disk's
+//! reads nor its clients wait; evictions are then noticed by the next miss.
 //!
-//! A file keeps its blocks until nobody has it open. So it is looked how many links each open file has, and
-//! the disk's thread is told of those that have none left. The last close of a deleted file frees its blocks,
-//! which takes the disk a while, and that of a file server's file asks the server.
+//! A deleted file keeps its blocks until its last descriptor is closed. So this thread checks the link count
+//! of each open file, and reports files without links to the disk's thread. The last close of a deleted file
+//! frees its blocks, which takes the disk a while; on a network file system it asks the server.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,31 +25,31 @@ use crate::door::readable_file;
 use crate::lock;
 use crate::worker::{Report, short_name};
 
-/// How often the links are looked at. With [`IN_USE`] a deleted file is let go of within a second of its last
-/// use. Half of it costs twice as much; at double it is two seconds.
+/// Interval between checks of the link counts. Together with [`IN_USE`], a deleted file is closed within a
+/// second of its last use. Half of it costs twice as much; at double, it takes two seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(600);
 
-/// A look takes a microsecond a file. It is repeated no sooner than after so many times what it took: a
-/// hundredth of a processor, however many files are open.
+/// A check takes a microsecond a file. The next one starts no sooner than after this many times its duration,
+/// so that checks take at most a hundredth of a processor, however many files are open.
 const LOOK_SHARE: u32 = 100;
 
 /// A file without a link that was used within this time is in use: a program's temporary file, or a film that
-/// was deleted while it is shown. At half of it such a file is opened more often; at double it and
-/// [`LOOK_EVERY`] are more than a second.
+/// was deleted while it is shown. At half, such a file is opened more often; at double, this and
+/// [`LOOK_EVERY`] together exceed a second.
 pub(crate) const IN_USE: Duration = Duration::from_millis(300);
 
-/// Most looks into memory in line. One that finds no room is left out: what it would find is found by the
-/// next miss. At half of it a disk of a thousand streams whose file system is slow for a moment misses some,
-/// at double it looks for what was decided upon long ago.
+/// Maximum number of queued checks of memory. Beyond it a check is dropped, and the next miss finds what it
+/// would have found. At half, a disk of a thousand streams with a slow file system loses some checks; at
+/// double, checks are done long after they were decided.
 const LOOKS_MAX: usize = 1024;
 
-/// Most deleted files told at once; the others are told at the next look.
+/// Maximum number of deleted files reported at once; the others are reported by the next check.
 const DELETED_MAX: usize = 1024;
 
-/// While somebody waits for files to be closed, it is looked this often whether they are.
+/// Interval at which [`Errand::Wait`] checks whether its files are closed.
 const CLOSED_EVERY: Duration = Duration::from_millis(5);
 
-/// Called when it is dropped: by the last of those who have something to let go of.
+/// Calls a function when the last clone is dropped: when the last thread has closed its files.
 pub(crate) struct Left(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Left {
@@ -57,7 +57,7 @@ impl Left {
         Arc::new(Left(Mutex::new(Some(Box::new(call)))))
     }
 
-    /// Somebody could not be told: it is never called.
+    /// Disarms it, because some thread could not be reached: the function is never called.
     pub(crate) fn never(&self) {
         lock(&self.0).take();
     }
@@ -72,17 +72,17 @@ impl Drop for Left {
 }
 
 enum Errand {
-    /// As many as were open at once, so never more than descriptors.
+    /// Closes a descriptor. Each was open, so the queue holds no more of them than there are descriptors.
     Close(OwnedFd),
-    /// Looks for the first of these bytes that is missing.
+    /// Finds the first missing bytes of this range in memory.
     Look { file: FileId, source: Arc<Source>, offset: u64, len: u64 },
-    /// To be dropped once these are closed.
+    /// Drops the `Left` once these are closed.
     Wait(Vec<Weak<Source>>, Arc<Left>),
 }
 
 type Known = Arc<Mutex<HashMap<FileId, Weak<Source>>>>;
 
-/// The disk thread's end. The other thread ends with it.
+/// The disk thread's handle. The other thread ends when it is dropped.
 pub(crate) struct Aside {
     known: Known,
     errands: Sender<Errand>,
@@ -91,12 +91,12 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// Starts the thread of a disk. What it finds missing goes to `report`.
+    /// Starts the thread of a disk. It sends missing bytes that it finds to `report`.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(disk: &str, report: Sender<Report>) -> io::Result<Aside> {
-        // Bounded by what is sent: descriptors, LOOKS_MAX, and file systems that are released.
+        // Bounded by what is sent: descriptors, LOOKS_MAX, and file systems that are being released.
         let (errands, to_do) = unbounded();
         let (delete, deleted) = bounded(DELETED_MAX);
         let known = Known::default();
@@ -104,34 +104,34 @@ impl Aside {
         let run = move || run(&looked_at, &to_do, &delete, &report);
         thread::Builder::new().name(short_name("aside", disk)).spawn(run)?;
         let to = errands.clone();
-        // After the end of the thread the descriptor comes back and is closed here.
+        // After the thread has ended, the descriptor comes back and is closed here.
         let closer: Closer = Arc::new(move |fd| drop(to.send(Errand::Close(fd))));
         Ok(Aside { known, errands, closer, deleted })
     }
 
-    /// Has the descriptor of a source closed there, unless somebody else does.
+    /// Makes this thread close the descriptor of a source, unless another closer is set.
     pub(crate) fn closes(&self, source: &Source) {
         source.closed_by(&self.closer);
     }
 
-    /// A file is open.
+    /// A file was opened.
     pub(crate) fn opened(&self, file: FileId, source: &Arc<Source>) {
         lock(&self.known).insert(file, Arc::downgrade(source));
     }
 
-    /// It is no more, as far as the disk's thread is concerned.
+    /// The disk's thread has closed it.
     pub(crate) fn closed(&self, file: FileId) {
         lock(&self.known).remove(&file);
     }
 
-    /// Looks for the first byte of these that is missing, and reports it.
+    /// Finds the first missing byte of this range in memory, and reports it.
     pub(crate) fn look(&self, file: FileId, source: Arc<Source>, offset: u64, len: u64) {
         if self.errands.len() < LOOKS_MAX {
             let _ = self.errands.send(Errand::Look { file, source, offset, len });
         }
     }
 
-    /// Drops `left` when these files are closed.
+    /// Drops `left` once these files are closed.
     pub(crate) fn wait(&self, files: Vec<Weak<Source>>, left: Arc<Left>) {
         if let Err(error) = self.errands.send(Errand::Wait(files, left))
             && let Errand::Wait(_, left) = error.into_inner()
@@ -145,8 +145,7 @@ fn run(known: &Known, errands: &Receiver<Errand>, delete: &Sender<FileId>, repor
     let mut due = Instant::now() + LOOK_EVERY;
     let mut waiting: Vec<(Vec<Weak<Source>>, Arc<Left>)> = Vec::new();
     loop {
-        // A descriptor is sent to be closed a moment after its source is gone, so these wait for one round
-        // more.
+        // A descriptor is sent to be closed a moment after its source is dropped, so wait for one round more.
         let over: Vec<Arc<Left>> =
             waiting.extract_if(.., |(files, _)| files.is_empty()).map(|(_, left)| left).collect();
         for (files, _) in &mut waiting {
@@ -183,7 +182,7 @@ fn run(known: &Known, errands: &Receiver<Errand>, delete: &Sender<FileId>, repor
     }
 }
 
-/// Tells of the files that have no link left.
+/// Reports the files that have no link left.
 fn look(known: &Known, delete: &Sender<FileId>) {
     let files: Vec<(FileId, Weak<Source>)> =
         lock(known).iter().map(|(&file, source)| (file, source.clone())).collect();
@@ -195,15 +194,15 @@ fn look(known: &Known, delete: &Sender<FileId>) {
     }
 }
 
-/// What is known of it, without asking a file server.
+/// The link count of a file, without asking a file server.
 fn links(source: &Source) -> Option<u32> {
     let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(source.as_fd(), "", at, StatxFlags::NLINK).ok().map(|about| about.stx_nlink)
 }
 
-/// The first hole in memory. The rest is looked for, or missed, later.
+/// The first missing range in memory. Later checks or misses find the rest.
 fn first_missing(source: &Source, offset: u64, len: u64) -> Option<(u64, u64)> {
-    // What a file has lost since it was last read has not been evicted.
+    // Bytes cut off from a file since it was last read have not been evicted.
     let (_, edition) = readable_file(source.as_fd())?;
     let len = len.min(edition.size.saturating_sub(offset));
     let there = resident_prefix(source.as_fd(), offset, len).ok()?;
@@ -211,7 +210,7 @@ fn first_missing(source: &Source, offset: u64, len: u64) -> Option<(u64, u64)> {
         return None;
     }
     let (hole, most) = (offset + there, PROGRESS_STEP.min(len - there));
-    // Its first page is missing, whatever is told of the others.
+    // The first page is missing, whatever is reported of the others.
     let missing = missing_prefix(source.as_fd(), hole, most).unwrap_or(0).max(page_bytes());
     Some((hole, missing))
 }

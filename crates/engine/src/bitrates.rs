@@ -1,23 +1,23 @@
-//! Bitrates that are told beforehand: a table of paths, a text file (`--bitrates`).
+//! Bitrates known beforehand, from a table of paths in a text file (`--bitrates`).
 //!
-//! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size; seen from its reads it takes
-//! ten seconds to learn. No file's content is looked at for it here: whoever knows the bitrates writes them
-//! down, or `seekless bitrates` does, which runs without rights.
+//! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size. Observing it from reads
+//! takes ten seconds. No file's content is parsed for it here: a user who knows the bitrates writes them
+//! down, or `seekless bitrates` does, which runs without privileges.
 //!
 //! ```text
-//! # a line that begins with # is a remark
+//! # a line that begins with # is a comment
 //! 2095kb/s films/high.mp4
 //! 52kB/s /srv/films/a\x0anewline.mp4
 //! ```
 //!
-//! A bitrate with its unit, then a path: absolute, or from the folder of the table. Bytes of a path that
-//! would not be plain text are `\xHH` ([`seekless_units::name_to_text`]).
+//! A line has a bitrate with its unit, then a path: absolute, or relative to the folder of the table. Bytes
+//! of a path that would not be plain text are written `\xHH` ([`seekless_units::name_to_text`]).
 //!
 //! A thread reads the table, again whenever it has changed, and finds the file of each path. Paths may lead
-//! to any file system, and nothing waits for this thread. It takes a quarter of a disk's time at most. A path
-//! with a symlink in it counts for nothing: the owner of a link would choose whose file gets the bitrate. A
-//! wrong bitrate does little harm: a client faster than it is followed at its own rate, and a slower one is
-//! read ahead of early.
+//! to any file system, so nothing waits for this thread. It takes at most a quarter of a disk's time. A path
+//! with a symlink in it is ignored, because the owner of the link would choose which file gets the bitrate. A
+//! wrong bitrate does little harm: a client faster than it is followed at its own rate, and data is read
+//! early for a slower one.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -44,54 +44,55 @@ use serde::{Deserialize, Serialize};
 use crate::lock;
 use crate::settings::Settings;
 
-/// Longest line, bytes: a path of `PATH_MAX` bytes, each of them name_to_text, and a bitrate.
+/// Maximum length of a line in bytes: a path of `PATH_MAX` bytes, all of them escaped, and a bitrate.
 const LINE_BYTES_MAX: u64 = 4 * 4096 + 64;
 
-/// How often it is looked whether the table has changed.
+/// Interval between checks whether the table has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How often a sleeping thread looks whether it is to end.
+/// Interval at which a sleeping thread checks whether to end.
 const STOP_LOOK: Duration = Duration::from_millis(100);
 
-/// A look at a path that took longer went to the disk, and the thread sleeps three times as long.
+/// A path lookup that took longer than this went to the disk. The thread then sleeps three times as long as
+/// the lookup took.
 const FROM_MEMORY: Duration = Duration::from_millis(1);
 
-/// Longest such sleep: the time of a look that stood in line says nothing of what it cost.
+/// Maximum length of such a sleep. A lookup may have waited in line, so its time does not show its cost.
 const SLEEP_MAX: Duration = Duration::from_millis(60);
 
-/// Symlinks on the way to a table; as many as the kernel follows.
+/// Maximum number of symlinks on the way to a table, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// What was read of the table of bitrates.
+/// The state of the table of bitrates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BitratesReport {
-    /// The table.
+    /// Path of the table.
     pub table: String,
-    /// Files whose bitrate it tells, as far as their paths were looked up.
+    /// Files with a bitrate, as far as their paths were looked up.
     pub files: u64,
-    /// Lines of it that tell none: no bitrate, no path, or a path that leads to no file.
+    /// Lines without a result: no bitrate, no path, or a path that leads to no file.
     pub lines_left_out: u64,
-    /// Times the whole table was read.
+    /// Number of times that the whole table was read.
     pub readings: u64,
 }
 
 /// The bitrates of files.
 #[derive(Debug, Default)]
 pub(crate) struct Bitrates {
-    /// Bytes a second, and at which reading of the table they were told.
+    /// Bytes a second, and the reading of the table that they come from.
     known: Mutex<HashMap<FileId, (u64, u64)>>,
     readings: AtomicU64,
 }
 
 impl Bitrates {
-    /// Bytes a second, if told.
+    /// Bytes a second, if known.
     pub(crate) fn of(&self, file: FileId) -> Option<u64> {
-        // Nothing is locked where there is no table.
+        // Without a table nothing is locked.
         let known = self.read() > 0;
         known.then(|| lock(&self.known).get(&file).map(|&(rate, _)| rate)).flatten()
     }
 
-    /// How many readings have begun or ended; it changes with what is known.
+    /// A counter that changes with the table: it counts the beginnings and ends of readings.
     pub(crate) fn read(&self) -> u64 {
         self.readings.load(Ordering::Acquire)
     }
@@ -100,7 +101,7 @@ impl Bitrates {
         lock(&self.known).insert(file, (rate.0, reading));
     }
 
-    /// A reading is over: what earlier ones told is forgotten.
+    /// Ends a reading: bitrates from earlier ones are forgotten.
     fn end(&self, reading: u64) -> u64 {
         let mut known = lock(&self.known);
         known.retain(|_, told| told.1 == reading);
@@ -111,14 +112,14 @@ impl Bitrates {
     }
 }
 
-/// The thread that reads the table; it ends soon after this is dropped.
+/// Handle of the thread that reads the table; it ends soon after this is dropped.
 pub(crate) struct Table {
     report: Arc<Mutex<BitratesReport>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Table {
-    /// Reads the table of these settings, if there is one.
+    /// Starts the thread for the table of these settings, if there is one.
     pub(crate) fn of(settings: &Settings, bitrates: &Arc<Bitrates>) -> Option<Table> {
         let path = settings.bitrates.clone()?;
         let report =
@@ -140,7 +141,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // Not waited for: a path may lead to a file system that hangs.
+        // Not joined: a path may lead to a file system that hangs.
         self.stop.store(true, Ordering::Release);
     }
 }
@@ -153,7 +154,8 @@ fn keep(path: &Path, bitrates: &Bitrates, report: &Mutex<BitratesReport>, stop: 
             let readings = lock(report).readings;
             match opened(path).and_then(|file| Reading::of(path, file)) {
                 Ok(mut reading) => {
-                    // Heard of while it is read: a long table takes a while on a cold disk.
+                    // Results are usable during the reading, because a long table takes a while on a cold
+                    // disk.
                     bitrates.readings.fetch_add(1, Ordering::Release);
                     reading.all(bitrates, readings + 1, stop);
                     if stop.load(Ordering::Acquire) {
@@ -176,14 +178,14 @@ fn keep(path: &Path, bitrates: &Bitrates, report: &Mutex<BitratesReport>, stop: 
                     tracing::warn!("{name}: this table of bitrates is not read: {why}");
                 }
             }
-            // Changed while it was read, it is read again.
+            // If the table changed during the reading, it is read again.
             seen = now;
         }
         sleep(LOOK_EVERY, stop);
     }
 }
 
-/// What changes with a file's content: device, inode, size, and the time of its change.
+/// The values that change with a file's content: device, inode, size, and modification time.
 fn edition(path: &Path) -> Option<(u64, u64, u64, i64, i64)> {
     let about = fs::metadata(path).ok()?;
     Some((about.dev(), about.ino(), about.size(), about.ctime(), about.ctime_nsec()))
@@ -200,11 +202,11 @@ fn sleep(time: Duration, stop: &AtomicBool) {
     }
 }
 
-/// Whether a table can be read, before anything is started for it.
+/// Checks that a table can be read, before anything is started for it.
 ///
 /// # Errors
-/// `Missing`: there is none. `Permission`: it may not be read, or root does not believe it, because another
-/// user may write to it or to a folder above it. `Usage`: it is no regular file, or too large.
+/// `Missing`: there is no such file. `Permission`: it may not be read, or root does not trust it because
+/// another user may write to it or to a folder above it. `Usage`: it is not a regular file, or too large.
 pub fn check_table(path: &Path) -> Result<(), Fault> {
     let name = name_to_text(path.as_os_str().as_bytes());
     let file = opened(path).map_err(|why| {
@@ -226,7 +228,7 @@ enum Refusal {
     Io(Errno),
     Kind,
     Size(u64),
-    /// Who may write to what.
+    /// Another user may write to it: the path, and the reason.
     NotOurs(PathBuf, String),
 }
 
@@ -256,12 +258,12 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// The table, open; for root only one that no other user can write to or replace.
+/// Opens the table. Root opens only a table that no other user can write to or replace.
 fn opened(path: &Path) -> Result<File, Refusal> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = match rustix::process::geteuid().is_root() {
         true => {
-            // Looked at before it is opened: to open a device or a FIFO may have consequences.
+            // Checked before it is opened, because opening a device or a FIFO may have side effects.
             let place = owned_by_root(path)?;
             open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty())?
         }
@@ -277,8 +279,9 @@ fn opened(path: &Path) -> Result<File, Refusal> {
     }
 }
 
-/// Walks to a file name by name: every folder, every symlink and the file itself are root's, and no other
-/// user may write to them. A folder like `/tmp`, in which each user can rename its own files only, will do.
+/// Walks to a file one path component at a time. Every folder, every symlink and the file itself must belong
+/// to root, and no other user may write to them. A sticky folder like `/tmp`, in which users can rename only
+/// their own files, is accepted.
 fn owned_by_root(path: &Path) -> Result<OwnedFd, Refusal> {
     let absolute = std::path::absolute(path).map_err(|_| Refusal::Io(Errno::NOENT))?;
     let names =
@@ -320,7 +323,7 @@ fn owned_by_root(path: &Path) -> Result<OwnedFd, Refusal> {
             _ => return Err(Refusal::Kind),
         }
     }
-    // It ends at a folder.
+    // The path ends at a folder.
     Err(Refusal::Kind)
 }
 
@@ -329,14 +332,14 @@ fn kind_of(fd: BorrowedFd<'_>) -> Result<(Stat, FileType), Errno> {
     Ok((about, FileType::from_raw_mode(about.st_mode)))
 }
 
-/// A table that is being read.
+/// One reading of a table.
 struct Reading {
     name: String,
-    /// Where paths begin that are not absolute.
+    /// The folder that relative paths begin from.
     folder: OwnedFd,
     lines: BufReader<io::Take<File>>,
     left_out: u64,
-    /// The first line left out, with its number.
+    /// The first line without a result, with its number.
     first_left_out: Option<String>,
 }
 
@@ -356,7 +359,7 @@ impl Reading {
         })
     }
 
-    /// Tells what every line says.
+    /// Stores the bitrates of all lines.
     fn all(&mut self, bitrates: &Bitrates, reading: u64, stop: &AtomicBool) {
         let mut line = Vec::new();
         for number in 1.. {
@@ -387,7 +390,8 @@ impl Reading {
         self.first_left_out.get_or_insert_with(|| format!("line {number}: {why}"));
     }
 
-    /// The next line, without its end; the rest of one that is too long is skipped. `false`: there is none.
+    /// Reads the next line, without its end; skips the rest of a line that is too long. Returns `false` at
+    /// the end of the table.
     fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         line.clear();
         self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line)?;
@@ -404,7 +408,7 @@ impl Reading {
         Ok(true)
     }
 
-    /// The file of a path.
+    /// Finds the file of a path.
     fn file(&self, path: &Path) -> Result<FileId, String> {
         let began = Instant::now();
         let found = self.look_up(path);
@@ -427,7 +431,7 @@ impl Reading {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let fd = openat2(&self.folder, path, flags, Mode::empty(), resolve)?;
-        // What a file server says of a file's size and times is not asked for.
+        // A file server need not be asked for the file's size and times.
         let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let about = statx(&fd, c"", at, StatxFlags::TYPE | StatxFlags::INO)?;
         match FileType::from_raw_mode(about.stx_mode.into()) {
@@ -441,7 +445,7 @@ impl Reading {
     }
 }
 
-/// The bitrate and path of a line; `None`: it is empty or a remark.
+/// The bitrate and path of a line; `None` if it is empty or a comment.
 fn parse(line: &[u8]) -> Result<Option<(Rate, PathBuf)>, String> {
     if line.len() as u64 >= LINE_BYTES_MAX {
         return Err(format!("it is longer than {LINE_BYTES_MAX} bytes"));

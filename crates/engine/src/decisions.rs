@@ -1,8 +1,8 @@
-//! The decision log of all disks, in one file: [`seekless_decisions`] as it happens, up to a bound.
+//! The decision log of all disks in one file: [`seekless_decisions`] as it happens, up to a bound.
 //!
-//! What is cut off is the end: a log with a hole would not replay. How many lines are missing is its last
-//! line. The file is written through a buffer, which is flushed with every report of the machine's memory,
-//! and at the end.
+//! At the bound the end is cut off, because a log with a gap could not be replayed. The last line says how
+//! many lines are missing. The file is written through a buffer, which is flushed with every report of the
+//! machine's memory and at the end.
 
 use std::fmt;
 use std::fs::File;
@@ -38,7 +38,7 @@ impl fmt::Debug for DecisionLog {
 }
 
 impl DecisionLog {
-    /// Begins a log of at most `most` bytes in a new file.
+    /// Starts a log of at most `most` bytes in a new file.
     ///
     /// # Errors
     /// It cannot be created.
@@ -46,7 +46,7 @@ impl DecisionLog {
         DecisionLog::begin(File::create(path)?, most)
     }
 
-    /// The same in an empty file that is open already.
+    /// Starts a log in an empty file that is open already.
     ///
     /// # Errors
     /// It cannot be written.
@@ -57,7 +57,7 @@ impl DecisionLog {
         Ok(DecisionLog { inner: Mutex::new(inner) })
     }
 
-    /// A number for another disk.
+    /// The number of another disk.
     pub(crate) fn disk(&self) -> u32 {
         let mut inner = lock(&self.inner);
         inner.disks += 1;
@@ -72,17 +72,17 @@ impl DecisionLog {
         let _ = lock(&self.inner).out.flush();
     }
 
-    /// Writes the last line. A thread that still holds the log adds nothing after it.
+    /// Writes the last line. A thread that still has the log adds nothing after it.
     pub(crate) fn end(&self) {
         lock(&self.inner).end();
     }
 }
 
-/// The log of one disk; writes nothing if nothing is logged.
+/// The log of one disk; does nothing if logging is off.
 pub(crate) struct DiskLog(Option<(u32, Arc<DecisionLog>)>);
 
 impl DiskLog {
-    /// Begins with the disk's name and settings.
+    /// Starts with the disk's name and settings.
     pub(crate) fn begin(log: Option<Arc<DecisionLog>>, name: &str, config: &Config) -> DiskLog {
         let disk_log = DiskLog(log.map(|log| (log.disk(), log)));
         let name = name.to_string();
@@ -116,7 +116,7 @@ impl Inner {
         if self.ended {
             return;
         }
-        // The first line left out is the last one looked at: no later, shorter one may slip in.
+        // Once a line was left out, no later one is written, even if it is shorter and would fit.
         if self.left_out > 0 || self.failed {
             self.left_out += 1;
             return;

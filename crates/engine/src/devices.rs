@@ -1,7 +1,7 @@
-//! Which disk thread serves the files of a device. It is called its reader here.
+//! Finds the disk thread that serves the files of a device. It is called the device's reader here.
 //!
-//! What is found is believed for a few seconds only: loop devices come and go under the same number, and
-//! people change `read_ahead_kb` while we run.
+//! A result is cached for a few seconds only: loop devices come and go under the same number, and users
+//! change `read_ahead_kb` meanwhile.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,17 +26,17 @@ use crate::snapshot::Snapshot;
 use crate::start::{AllDisks, DiskThread, Told};
 use crate::volume::Volume;
 
-/// Most devices remembered at once, and most disks with a thread of their own. Disks beyond share the common
-/// queue.
+/// Maximum number of cached devices, and of disks with a thread of their own. Disks beyond it share the
+/// common queue.
 const DEVICES_MAX: usize = 256;
 
-/// How long a device's place and limits are believed, and the longest wait for a file system to tell its own:
-/// as often as memory is looked at.
+/// Cache time of a device's place and limits, and maximum wait for a file system that reports its own. It is
+/// the interval of the memory reports.
 fn believed() -> Duration {
     Duration::from_nanos(REPORT_EVERY.0)
 }
 
-/// Name of the queue for everything that has no disk of its own.
+/// Name of the queue for files without a disk of their own.
 pub(crate) const COMMON: &str = "common";
 
 /// Where the files of a device are read.
@@ -44,42 +44,42 @@ pub(crate) const COMMON: &str = "common";
 pub(crate) enum Place {
     /// By this reader.
     Reader {
-        /// Which, for [`Devices::send`].
+        /// Index for [`Devices::send`].
         index: usize,
         /// First sector of the file system on the disk.
         start: u64,
-        /// Sizes of read-ahead calls there.
+        /// Sizes of read-ahead calls on this device.
         steps: Steps,
     },
-    /// Not at all: no heads to move.
+    /// By no reader: no heads to move.
     NotADisk,
 }
 
-/// What is remembered of a device.
+/// The cached result for a device.
 #[derive(Clone, Copy, Debug)]
 enum Found {
-    /// All its files are read at one place.
+    /// All its files are read by one reader.
     At(Place),
-    /// Each lies on another file system; the number is its mount's.
+    /// Each file lies on another file system; the number is the mount's.
     ByFile(u64),
 }
 
-/// The disk threads and the way to them, for every door.
+/// The disk threads, shared by every door.
 pub type SharedDevices = Arc<Mutex<Devices>>;
 
-/// The disk threads and the way to them.
+/// The disk threads, and which files each serves.
 pub struct Devices {
     settings: Arc<Settings>,
     known: HashMap<u64, (Found, Instant)>,
-    /// Of file systems made of others.
+    /// Places of single files, on file systems that consist of others.
     by_file: HashMap<FileId, (Place, Instant)>,
     readers: Vec<DiskThread>,
-    /// What the disk threads had counted that ended when this was closed.
+    /// Final counters of the disk threads that ended when this was closed.
     ended: Vec<(String, Arc<Mutex<Snapshot>>)>,
     all: AllDisks,
-    /// Which reader serves a disk, and the disk's [`sequence`]; `None` stands for the common queue.
+    /// The reader of each disk, and the disk's [`sequence`]; `None` is the common queue.
     by_disk: HashMap<Option<Dev>, (usize, u64)>,
-    /// When the mount table was last looked at for disks that are gone.
+    /// When the mount table was last searched for disks that are gone.
     swept: Option<Instant>,
     closed: bool,
 }
@@ -100,31 +100,31 @@ impl Devices {
         }
     }
 
-    /// Name and numbers of every disk thread, in the order they were started.
+    /// Name and counters of every disk thread, in the order they were started.
     pub fn views(&self) -> impl ExactSizeIterator<Item = (&str, &Arc<Mutex<Snapshot>>)> {
         self.readers.iter().map(|r| (r.name.as_str(), &r.snapshot))
     }
 
-    /// What every disk thread counts, or has counted if it ended when this was closed.
+    /// The report of every disk thread, including those that ended when this was closed.
     pub fn reports(&self) -> Vec<DiskReport> {
         let ended = self.ended.iter().map(|(name, snapshot)| (name.as_str(), snapshot));
         ended.chain(self.views()).map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
     }
 
-    /// Whether the engine has this file open by itself.
+    /// Whether the engine has opened this file again by itself.
     pub(crate) fn has_open(&self, file: FileId) -> bool {
         lock(&self.all.open).contains(&file)
     }
 
-    /// What the readers have in common.
+    /// The state that the readers share.
     pub(crate) fn all(&self) -> &AllDisks {
         &self.all
     }
 
-    /// Hands a message to a reader.
+    /// Sends a message to a reader.
     ///
     /// # Errors
-    /// The message, if the reader cannot take it now or has ended.
+    /// Returns the message if the reader cannot take it now or has ended.
     pub(crate) fn send(&self, index: usize, message: Message) -> Result<(), Message> {
         match self.readers.get(index) {
             Some(reader) => reader.send(message),
@@ -132,25 +132,26 @@ impl Devices {
         }
     }
 
-    /// Ends: no reader is started from now on. What is returned ends the readers when it is called; it may
-    /// take a moment, so call it without the lock.
+    /// Prevents new readers. The returned function ends the existing ones; it may take a moment, so call it
+    /// without the lock.
     pub(crate) fn close(&mut self) -> impl FnOnce() + use<> {
         self.closed = true;
         let readers = std::mem::take(&mut self.readers);
-        // Last reports are written after the end.
+        // The final reports are written after the threads have ended.
         self.ended.extend(readers.iter().map(|reader| (reader.name.clone(), reader.snapshot.clone())));
         let log = self.settings.decisions.clone();
         move || {
             readers.into_iter().for_each(DiskThread::stop);
-            // Not left to the last holder of the settings: that may be a thread that ends with the process.
+            // The log is ended here, because the last owner of the settings may be a thread that ends with
+            // the process.
             if let Some(log) = log {
                 log.end();
             }
         }
     }
 
-    /// The disk thread that serves this file, if it or one of its device was asked for before: its place in
-    /// [`Devices::views`].
+    /// The disk thread that serves this file, as an index into [`Devices::views`]; `None` if neither the file
+    /// nor its device was looked up before.
     pub fn reader_of(&self, file: FileId) -> Option<usize> {
         let place = match self.known.get(&file.dev)? {
             (Found::At(place), _) => place,
@@ -162,8 +163,8 @@ impl Devices {
         }
     }
 
-    /// Ends the threads of disks that are no block devices and are mounted no more, at most once in a while.
-    /// Each gives its place to another disk when all of its threads have ended.
+    /// Retires the threads of disks that are not block devices and are no longer mounted, at most once in a
+    /// while. A retired thread makes room for another disk when all its threads have ended.
     pub(crate) fn sweep(&mut self, now: Instant) {
         let due = self.swept.is_none_or(|then| now.saturating_duration_since(then) >= believed());
         if !due {
@@ -175,7 +176,7 @@ impl Devices {
             return;
         }
         let mounts = MountTable::of_system();
-        // Without a table nothing is known to be gone.
+        // Without a mount table no disk is known to be gone.
         if mounts.iter().next().is_none() {
             return;
         }
@@ -193,23 +194,23 @@ impl Devices {
         }
     }
 
-    /// Whether no file of a device (`st_dev`) is served, as was found when one was asked for last.
+    /// Whether files of a device (`st_dev`) are not served, by its last lookup.
     pub fn serves_none_of(&self, dev: u64) -> bool {
         matches!(self.known.get(&dev), Some((Found::At(Place::NotADisk), _)))
     }
 
-    /// Whether every hit on this file's disk needs to be reported now
+    /// Whether every hit on this file's disk must be reported now
     /// ([`seekless_policy::Stats::needs_every_hit`]).
     pub fn needs_every_hit(&self, file: FileId) -> bool {
         let reader = self.reader_of(file).and_then(|index| self.readers.get(index));
         reader.is_some_and(|reader| lock(&reader.snapshot).engine.needs_every_hit())
     }
 
-    /// The place for a file, held open as `fd`. Where it is not known, the kernel and the file's own file
-    /// system are asked, without the lock: either may take as long as it likes.
+    /// The place of a file that is open as `fd`. If it is not cached, the kernel and the file's file system
+    /// are asked, without the lock, because either may take any time.
     ///
     /// # Errors
-    /// A reader had to be started and no thread could be had.
+    /// A reader had to be started, and no thread could be started.
     pub(crate) fn place(
         devices: &SharedDevices,
         file: FileId,
@@ -228,7 +229,7 @@ impl Devices {
         devices.enter(file, found, fd, now)
     }
 
-    /// What is remembered of a file's place.
+    /// The cached place of a file.
     fn known(&self, file: FileId, now: Instant) -> Known {
         let fresh = |since: Instant| now.saturating_duration_since(since) < believed();
         let of_device = self.known.get(&file.dev).filter(|k| fresh(k.1)).map(|k| k.0);
@@ -244,7 +245,7 @@ impl Devices {
         }
     }
 
-    /// Remembers what was found.
+    /// Caches a result.
     fn enter(
         &mut self,
         file: FileId,
@@ -276,7 +277,7 @@ impl Devices {
         Ok(place)
     }
 
-    /// Where the files of a device with this under it are read.
+    /// The place of the files of a device that lies on these disks.
     fn place_on(
         &mut self,
         dev: Dev,
@@ -306,19 +307,20 @@ impl Devices {
         Ok(Place::Reader { index: self.reader(key, name, joined, fd)?, start, steps })
     }
 
-    /// Whether it seeks, or is to be served all the same.
+    /// Whether a disk is served: it seeks, or disks without heads are served too.
     fn serves(&self, disk: &Disk, members: &[Disk], fd: BorrowedFd<'_>) -> bool {
         let settings = &self.settings;
         let seeks = |disk: &Disk, fd| settings.kinds.seeks(disk, fd, &settings.profiles);
         match members {
             _ if settings.include_ssd => true,
             [] => seeks(disk, Some(fd)),
-            // A file of a set may lie on any of them.
+            // A file of a set may lie on any member.
             members => members.iter().filter(|m| seeks(m, None)).count() > 0,
         }
     }
 
-    /// The reader of a disk, which is a file system on `joined` disks if that is not 0. `fd` is a file there.
+    /// The reader of a disk. `joined` is the number of disks if it is a file system on several disks, else 0.
+    /// `fd` is a file there.
     fn reader(
         &mut self,
         key: Option<Dev>,
@@ -331,8 +333,8 @@ impl Devices {
         let (key, name, joined) = if full { (None, COMMON, 0) } else { (key, name, joined) };
         let known = self.by_disk.get(&key).copied();
         let sequence = sequence(name);
-        // A number may be given to another disk, or to another mount. A file system on several disks may be
-        // given others, or lie on them in another way.
+        // A number may be given to another disk, or to another mount. A file system on several disks may get
+        // others, or a new layout on them.
         let same = |&(index, of): &(usize, u64)| {
             let reader: &DiskThread = &self.readers[index];
             let told_by_number = joined == 0 && sequence != 0;
@@ -350,7 +352,7 @@ impl Devices {
         };
         let started = DiskThread::start(name, told, &self.settings, self.all.clone())?;
         let index = match known.map(|known| known.0).or(free) {
-            // Its thread passes what waits and ends by itself.
+            // The old thread passes its waiting requests and ends by itself.
             Some(index) => {
                 self.readers[index] = started;
                 index
@@ -366,25 +368,25 @@ impl Devices {
     }
 }
 
-/// What [`Devices::known`] finds.
+/// The result of [`Devices::known`].
 enum Known {
     At(Place),
-    /// Its device is made of others; the mount's number.
+    /// Its device consists of others; the mount's number.
     Layered(u64),
     Not,
 }
 
-/// What a look at the system tells of a file's place.
+/// The result of a lookup of a file's place.
 struct LookedUp {
-    /// What its device lies on; `None`: on no disk that read-ahead can help.
+    /// The disks under its device; `None` if read-ahead cannot help there.
     backing: Option<Backing>,
     steps: Steps,
-    /// The mount's number where each file lies on another file system.
+    /// The mount's number, if each file lies on another file system.
     mount: Option<u64>,
 }
 
 impl LookedUp {
-    /// `layered`: the mount's number, where that is known.
+    /// `layered` is the mount's number, if known.
     fn of(dev: Dev, layered: Option<u64>, fd: BorrowedFd<'_>) -> LookedUp {
         let topology = Topology::of_system();
         // Only file systems without a device of their own need the mount's number.
@@ -394,7 +396,7 @@ impl LookedUp {
             return LookedUp { backing: None, steps, mount: None };
         }
         let mount = mount_id.filter(|&id| topology.is_layered(Some(id)));
-        // Where the layer cannot be told, what the file system as a whole lies on has to do.
+        // If the layer of the file is not known, use the disks of the whole file system.
         let backing = match mount.and_then(|id| topology.layer_of(id, fd)) {
             Some((below, id)) => topology.backing(below, Some(id)),
             None => topology.backing(dev, mount_id),
@@ -409,14 +411,15 @@ impl LookedUp {
     }
 }
 
-/// Whether read-ahead can help the files of this mount, and nobody but root or this user can hold it up.
+/// Whether read-ahead can help the files of this mount, and no user except root or this one can block its
+/// calls.
 fn helps(topology: &Topology, dev: Dev, mount_id: Option<u64>, fd: BorrowedFd<'_>) -> bool {
     let unseen = dev.major == 0 && !mount_id.is_some_and(|id| topology.has_mount(id));
-    // A container's mount is in no table of ours; its kind can still be asked for.
+    // A container's mount may be missing from our table; its kind can still be asked for.
     let kind = if unseen { fstype::of(fd).map(|t| t.reads) } else { topology.reads(mount_id) };
     match kind {
         Some(Reads::OwnCache | Reads::Network) => false,
-        // Its server can make every call on its files wait for good.
+        // Its server can block every call on its files for ever.
         Some(Reads::Fuse) => {
             mount_id.is_some_and(|id| is_trusted(topology, id)) && !fstype::reads_directly(fd)
         }
@@ -424,8 +427,8 @@ fn helps(topology: &Topology, dev: Dev, mount_id: Option<u64>, fd: BorrowedFd<'_
     }
 }
 
-/// Whether a mount of FUSE was made by root or by this user. One of a user's own namespace is in no table of
-/// ours.
+/// Whether a FUSE mount was made by root or by this user. A mount in a user's own namespace is missing from
+/// our table.
 fn is_trusted(topology: &Topology, mount_id: u64) -> bool {
     let Some(user) = topology.fuse_user(mount_id) else { return false };
     user == 0 || user == rustix::process::geteuid().as_raw()

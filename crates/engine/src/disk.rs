@@ -1,8 +1,8 @@
-//! What is known of a disk before it is first read: its lasting name, its measured profile, and the prefetch
-//! size it was left with.
+//! What is known of a disk before it is first read: its persistent name, its measured profile, and its last
+//! prefetch size.
 //!
-//! A file that cannot be used - of another disk, cut short, edited, of a later version - is named in the log,
-//! and the engine goes on with what it would do without.
+//! A file that cannot be used (it is of another disk, truncated, edited or of a later version) is named in
+//! the log, and the engine goes on without it.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -18,16 +18,16 @@ use crate::kind::is_block;
 
 /// Where the kernel lists whole block devices.
 const SYS_BLOCK: &str = "/sys/block";
-/// Where udev keeps what it knows.
+/// Where udev keeps its data.
 const UDEV_DATA: &str = "/run/udev/data";
 
-/// A profile is some 10 KiB; nothing longer than this is read.
+/// Maximum size of a file that is read. A profile has some 10 KiB.
 const TEXT_MAX: u64 = 4 << 20;
 
-/// Layout of [`Remembered`]. Raised when a field changes meaning.
+/// Version of [`Remembered`]. Raised when a field changes meaning.
 const SCHEMA: u32 = 1;
 
-/// What is kept of a disk's prefetch size.
+/// The stored prefetch size of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Remembered {
@@ -36,26 +36,26 @@ struct Remembered {
     prefetch_bytes: u64,
 }
 
-/// A disk as far as files about it go.
+/// A disk, with what is stored about it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
-    /// The kernel's name of it, or a mount point.
+    /// Its kernel name, or a mount point.
     pub(crate) name: String,
-    /// Its lasting name; `None` for the common queue and for what is no block device.
+    /// Its persistent name; `None` for the common queue and for anything that is not a block device.
     id: Option<String>,
     folder: PathBuf,
-    /// Measured.
+    /// Its measured profile.
     pub(crate) profile: Option<DiskProfile>,
-    /// Left with.
+    /// Its last prefetch size.
     pub(crate) size: Option<Bytes>,
-    /// Pieces that it bears at once, as last measured.
+    /// Its concurrency limit as last measured.
     pub(crate) measured_at_once: Option<usize>,
-    /// The same as last logged, measured or found under load; 0: never.
+    /// The concurrency limit last logged, measured or found under load; 0 if none.
     at_once: usize,
 }
 
 impl Disk {
-    /// Looks up the disk of kernel name `name` in the folder of profiles.
+    /// Looks up a disk by its kernel name in the folder of profiles.
     pub(crate) fn look_up(name: &str, folder: &Path) -> Disk {
         if !is_block(name) {
             return Disk { name: name.to_string(), ..Disk::default() };
@@ -77,7 +77,7 @@ impl Disk {
         disk
     }
 
-    /// So many pieces does it bear at once, as is known now. Logged when it changes.
+    /// Sets the concurrency limit known now. A change is logged.
     pub(crate) fn bears(&mut self, at_once: usize) {
         let before = std::mem::replace(&mut self.at_once, at_once);
         if before != at_once && before.max(at_once) > 1 {
@@ -89,8 +89,8 @@ impl Disk {
         self.folder.join(format!("{id}.size.json"))
     }
 
-    /// Keeps the size to start with next time, when it is a quarter or more from what was kept: the first
-    /// seconds of the next start correct less.
+    /// Stores the size for the next start, if it differs by a quarter or more from the stored one. The first
+    /// seconds of the next start then need less correction.
     pub(crate) fn remember(&mut self, report: &SizeReport) {
         let (now, kept) = (report.target, self.size.unwrap_or_default().0);
         if now.abs_diff(kept) >= kept / 4 {
@@ -98,8 +98,8 @@ impl Disk {
         }
     }
 
-    /// Keeps the size to start with next time, if it is an automatic one that something was learnt about. The
-    /// file is written beside and renamed, so that no program sees half of it.
+    /// Stores the size for the next start, if it is automatic and something was learnt about it. The file is
+    /// written under another name and renamed, so that no program reads half of it.
     pub(crate) fn keep(&mut self, report: &SizeReport) {
         if report.kind != "auto" || report.intervals == 0 {
             return;
@@ -111,12 +111,12 @@ impl Disk {
         if let Err(error) = write_beside(&self.folder, &path, &text) {
             tracing::warn!(path = %path.display(), %error, "cannot remember the prefetch size");
         }
-        // Once is enough, whether it worked or not.
+        // Done once, whether it succeeded or not.
         self.size = Some(size);
     }
 }
 
-/// A file's text if it is there, within bounds.
+/// Text of a file, if the file exists and is not too long.
 fn read(path: &Path) -> Result<Option<String>, String> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -126,7 +126,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     }
 }
 
-/// Reads a file if it is there; says why if it cannot be used.
+/// Parses a file if it exists; logs the reason if it cannot be used.
 fn used<T>(path: &Path, what: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
     match read(path).and_then(|text| text.map(|t| parse(&t)).transpose()) {
         Ok(found) => found,
@@ -152,19 +152,20 @@ fn parse_size(text: &str, id: &str) -> Result<Bytes, String> {
     Ok(Bytes(kept.prefetch_bytes))
 }
 
-/// What is kept of a disk's kind.
+/// The stored kind of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RememberedKind {
     schema: u32,
     disk: String,
-    /// The boot it was measured in, and the device's number in it: a name may mean another disk in the next.
+    /// The boot in which it was measured, and the device's number in that boot, because the name may mean
+    /// another disk in the next.
     boot: String,
     sequence: u64,
     kind: DiskKind,
 }
 
-/// What is known of a device's kind without touching it.
+/// What is known of a device's kind without reading from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     id: String,
@@ -175,7 +176,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Of the block device of kernel name `name`, the `sequence`th of this boot.
+    /// Looks up the block device with this kernel name, the `sequence`th of this boot.
     pub(crate) fn look_up(name: &str, sequence: u64, folder: &Path) -> Known {
         let size = Path::new(SYS_BLOCK).join(name).join("size");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -188,7 +189,7 @@ impl Known {
         }
     }
 
-    /// Its measured profile. One that cannot be used is named when the disk is first read.
+    /// Its measured profile. If it cannot be used, that is logged when the disk is first read.
     pub(crate) fn profile(&self) -> Option<DiskProfile> {
         let text = read(&self.folder.join(format!("{}.json", self.id))).ok()??;
         StoredProfile::parse(&text, Some(&self.id), self.sectors).ok().map(|stored| stored.profile)
@@ -203,7 +204,7 @@ impl Known {
         RememberedKind { schema: SCHEMA, disk: id, boot, sequence, kind }
     }
 
-    /// What was measured before, of this very device. Anything else - damaged, of another boot - is measured
+    /// The stored kind of this very device. If it is damaged or from another boot, the kind is measured
     /// again.
     pub(crate) fn kind(&self) -> Option<DiskKind> {
         let kept: RememberedKind = serde_json::from_str(&read(&self.path()).ok()??).ok()?;
@@ -211,7 +212,7 @@ impl Known {
         (certain && kept == self.entry(kept.kind)).then_some(kept.kind)
     }
 
-    /// Keeps it for the rest of this boot.
+    /// Stores the kind for the rest of this boot.
     pub(crate) fn remember_kind(&self, kind: DiskKind) {
         if let Err(error) = write_beside(&self.folder, &self.path(), &self.entry(kind)) {
             tracing::debug!(path = %self.path().display(), %error, "cannot remember the kind of a disk");
@@ -219,7 +220,7 @@ impl Known {
     }
 }
 
-/// Writes JSON beside its place and renames it, so that no reader sees half of it.
+/// Writes JSON under another name and renames it, so that no reader sees half of it.
 fn write_beside(folder: &Path, path: &Path, value: &impl Serialize) -> io::Result<()> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
     let attempt = || -> io::Result<()> {
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(look("serial-1").size, Some(Bytes::mib(6)));
         assert_eq!(look("serial-2").size, None);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing left beside");
-        // Whatever is wrong with it, there is a start without it.
+        // A damaged file does not prevent a start.
         let path = disk.size_path("serial-1");
         let good = fs::read_to_string(&path).unwrap();
         for bad in [
@@ -304,7 +305,7 @@ mod tests {
         ] {
             assert_eq!(other.kind(), None, "{other:?}");
         }
-        // A kernel that numbers no devices cannot tell one from the next.
+        // A kernel that does not number devices cannot distinguish them.
         let unsure = Known { sequence: 0, ..known.clone() };
         unsure.remember_kind(kind);
         assert_eq!(unsure.kind(), None);

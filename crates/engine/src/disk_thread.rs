@@ -1,9 +1,9 @@
 //! The thread of one disk: a [`DiskEngine`] in real time.
 //!
-//! It translates, and has no rules of its own. Messages of the doors, reports of the workers and the
-//! machine's memory become events of the engine. The engine's actions go to the workers, to the pinner and to
-//! those who asked. The thread opens, closes and looks up no file ([`crate::opener`], [`crate::aside`]), and
-//! never waits for the disk, except for the file system's block map of a file it has not met before.
+//! It translates and decides nothing. Messages of the doors, reports of the workers and the machine's memory
+//! become events of the engine. The engine's actions go to the workers, to the pinner and to the callers. The
+//! thread itself opens, closes and looks up no file ([`crate::opener`], [`crate::aside`]). It never waits for
+//! the disk, except for the file system's block map of a new file.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -32,7 +32,7 @@ use crate::pinner::{Pinner, Span};
 use crate::snapshot::Statistics;
 use crate::worker::{self, Report, Workers};
 
-/// A request the engine has not answered.
+/// A request that the engine has not answered yet.
 pub(crate) struct Pending {
     pub(crate) reader: u32,
     pub(crate) on_answer: OnAnswer,
@@ -43,30 +43,30 @@ pub(crate) struct Pending {
     pub(crate) answer_is_read: bool,
 }
 
-/// What the thread of a disk runs.
+/// The state of the thread of a disk.
 pub(crate) struct DiskLoop {
     pub(crate) engine: DiskEngine,
     pub(crate) log: DiskLog,
-    /// The engine's time 0.
+    /// Time 0 of the engine.
     pub(crate) began: Instant,
     pub(crate) workers: Workers,
     pub(crate) files: OpenFiles,
     pub(crate) missed: Missed,
     pub(crate) pending: HashMap<RequestId, Pending>,
-    /// `None`: nothing is pinned.
+    /// `None` if nothing is pinned.
     pub(crate) pinner: Option<Pinner>,
-    /// The bitrates that are known beforehand, and which reading of them the engine has heard.
+    /// The bitrates known beforehand, and the reading of them that the engine has.
     pub(crate) bitrates: Arc<Bitrates>,
     pub(crate) bitrates_told: u64,
-    /// `None`: no file is read before its reader opens it.
+    /// `None` if files are not read before their readers open them.
     pub(crate) next_files: Option<NextFiles>,
-    /// Where it is measured how many pieces the disk bears at once.
+    /// Measures the concurrency limit of the disk.
     pub(crate) kinds: Option<Arc<Kinds>>,
     pub(crate) disk: Disk,
-    /// The memory that all disks share, and what this one is called there.
+    /// The memory that all disks share, and this disk's key in it.
     pub(crate) memory: Arc<SharedMemory>,
     pub(crate) number: u64,
-    /// Whether the disks are left to their readers, and whether the engine has heard so.
+    /// Whether the disks are left to their readers, and the value that the engine has.
     pub(crate) rests: Arc<AtomicBool>,
     pub(crate) resting: bool,
     pub(crate) machine: Machine,
@@ -75,18 +75,18 @@ pub(crate) struct DiskLoop {
 }
 
 impl DiskLoop {
-    /// Until the doors' ends of `messages` are gone.
+    /// Runs until all senders of `messages` are dropped.
     pub(crate) fn run(mut self, messages: &Receiver<Message>, reports: &Receiver<Report>) {
         worker::run_first();
         loop {
-            // Asked for anew: a thread that has ended leaves a channel that is always ready.
+            // Fetched in each round, because the channel of a thread that has ended would always be ready.
             let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
             let deleted = self.files.deleted().clone();
-            // Before anything that was queued meanwhile is read.
+            // Before any queued message is handled.
             self.report_rest();
             self.act();
             self.statistics.publish(self.engine.stats());
-            // Reports first: they free the disk.
+            // Reports first, because they free the disk.
             select_biased! {
                 recv(reports) -> report => if let Ok(report) = report { self.report(report) },
                 recv(messages) -> message => match message {
@@ -101,8 +101,9 @@ impl DiskLoop {
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
             self.report_memory();
-            // The more of what has arrived is known when a read is chosen, the better is the order of reads.
-            // But what comes meanwhile waits, as there may be no end of it, and all of it for the disk.
+            // The more messages are handled before a read is chosen, the better the order of reads. But
+            // messages that arrive meanwhile wait for the next round, because there may be no end of them,
+            // and all of them wait while the disk has a report.
             reports.try_iter().for_each(|report| self.report(report));
             let arrived = (0..messages.len()).take_while(|_| reports.is_empty());
             arrived.map_while(|_| messages.try_recv().ok()).for_each(|message| self.message(message));
@@ -115,7 +116,7 @@ impl DiskLoop {
         self.log.flush();
     }
 
-    /// Fires when there is something to do even if nothing happens.
+    /// A receiver that fires when the engine must be called without an event.
     fn timer(&mut self) -> Receiver<Instant> {
         let deadline = self.engine.next_deadline().map(|at| self.began + Duration::from_nanos(at.0));
         let memory = (!self.files.is_empty()).then_some(self.memory_due);
@@ -124,7 +125,7 @@ impl DiskLoop {
         next.map_or_else(never, crossbeam_channel::at)
     }
 
-    /// A moment on the engine's clock; what lies before its beginning counts as that.
+    /// A moment on the engine's clock; earlier moments count as time 0.
     pub(crate) fn at(&self, moment: Instant) -> Nanos {
         Nanos(moment.saturating_duration_since(self.began).as_nanos() as u64)
     }
@@ -137,7 +138,7 @@ impl DiskLoop {
         }
     }
 
-    /// A file has no link left: it is let go of, unless it is in use. Whoever reads it has it open.
+    /// A file has no link left: it is closed unless it is in use. Its readers have it open themselves.
     fn deleted(&mut self, file: FileId) {
         if !self.files.is_in_use(file) {
             self.event(Event::Leave { file });
@@ -191,11 +192,12 @@ impl DiskLoop {
         let demand = Demand { deadline, bitrate, file_set, random, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
-        // The order of a file set's files foretells nothing.
+        // The order in which a file set reads its files predicts nothing.
         (!file_set).then(|| self.read(reader, file, need_offset, need_len));
     }
 
-    /// A client read. Where a file lies is known only while it is open; the engine ignores reads of others.
+    /// A client read. The place of a file is known only while it is open; the engine ignores reads of other
+    /// files.
     fn access(&mut self, file: FileId, offset: u64, len: u64, taken: Taken) {
         let Some((lba, file_size)) = self.files.locate(file, offset) else { return };
         self.event(Event::Access(Access { file, offset, len, file_size, lba, taken }));

@@ -1,4 +1,4 @@
-//! What a door hands to a disk thread, and what it gets back.
+//! What a door sends to a disk thread, and what it gets back.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -13,21 +13,21 @@ use seekless_policy::{FileId, Reason, RequestId, Taken};
 use crate::addresses::Edition;
 use crate::aside::Left;
 
-/// Called once, on the disk thread, with what became of a request. It must not wait.
+/// Called once, on the disk thread, with the result of a request. It must not block.
 pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Completion<'a> {
-    /// What was asked for is in memory.
+    /// The requested bytes are in memory.
     Resident(ResidentRange<'a>),
-    /// Nothing was (or could be) done: the caller reads for itself.
+    /// Nothing was done, or could be: the caller reads for itself.
     Pass(Reason),
     /// The engine is being shut down: the caller reads for itself.
     Closing,
 }
 
-/// Bytes found in memory at the end of a request; how many more there are is looked up only on demand.
+/// The bytes in memory at the end of a request. How far they extend is looked up only on demand.
 #[derive(Debug)]
 pub struct ResidentRange<'a> {
     pub(crate) fd: BorrowedFd<'a>,
@@ -36,34 +36,34 @@ pub struct ResidentRange<'a> {
 }
 
 impl ResidentRange<'_> {
-    /// Bytes in memory from the start of the request on, looked for up to the request's end or `reach`,
-    /// whichever is further. A system call. 0 where the kernel does not tell.
+    /// Number of bytes in memory from the start of the request, checked up to the request's end or `reach`,
+    /// whichever is further. Makes a system call. 0 if the kernel does not report it.
     pub fn prefix(&self, reach: u64) -> u64 {
         resident_prefix(self.fd, self.offset, self.len.max(reach)).unwrap_or(0)
     }
 }
 
-/// When and how fast bytes are needed, as far as a door knows; by default it knows nothing.
+/// When, how fast and for whom bytes are needed, as far as a door knows. By default nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientDemand {
     /// When the bytes should be in memory.
     pub deadline: Option<Instant>,
-    /// Bytes a second at which they are played. What the table of bitrates says the engine finds for itself
+    /// Bytes a second at which they are played. The engine itself looks up the table of bitrates
     /// ([`crate::Engine::bitrate`]).
     pub bitrate: Option<u64>,
-    /// A file set asks ([`seekless_policy::Demand::file_set`]): [`crate::Engine::took`] ends it.
+    /// A file set asks ([`seekless_policy::Demand::file_set`]). [`crate::Engine::took`] ends the request.
     pub file_set: bool,
-    /// The file is read at random ([`seekless_policy::Demand::random`]).
+    /// The reader announced random reads ([`seekless_policy::Demand::random`]).
     pub random: bool,
 }
 
-/// A request on its way to a disk thread.
+/// A request sent to a disk thread.
 pub(crate) struct Ask {
-    /// Its name.
+    /// Its id.
     pub(crate) id: RequestId,
-    /// Told what became of it.
+    /// Called with the result.
     pub(crate) on_answer: OnAnswer,
-    /// Open for reading, a regular file.
+    /// The regular file, open for reading.
     pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
@@ -71,19 +71,19 @@ pub(crate) struct Ask {
     pub(crate) file: FileId,
     /// Its size and time of change.
     pub(crate) edition: Edition,
-    /// What the caller asked for: first byte.
+    /// First byte that the caller wants.
     pub(crate) need_offset: u64,
-    /// Bytes.
+    /// Bytes that the caller wants.
     pub(crate) need_len: u64,
-    /// What of it is missing: first byte.
+    /// First missing byte.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Bytes from there on.
     pub(crate) len: u64,
     /// First sector of the file system on the disk.
     pub(crate) start: u64,
-    /// Sizes of read-ahead calls there.
+    /// Sizes of read-ahead calls on that device.
     pub(crate) steps: Steps,
-    /// What the caller knows of when and how fast.
+    /// The caller's demand.
     pub(crate) demand: ClientDemand,
     /// See [`crate::ForwardedCall::answer_is_read`].
     pub(crate) answer_is_read: bool,
@@ -92,7 +92,7 @@ pub(crate) struct Ask {
 /// A read that hit, and how to read more of its file.
 #[derive(Debug)]
 pub(crate) struct Hit {
-    /// Open for reading, a regular file.
+    /// The regular file, open for reading.
     pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
@@ -104,11 +104,11 @@ pub(crate) struct Hit {
     pub(crate) offset: u64,
     /// Bytes read.
     pub(crate) len: u64,
-    /// How much of them.
+    /// How much of them was taken.
     pub(crate) taken: Taken,
     /// First sector of the file system on the disk.
     pub(crate) start: u64,
-    /// Sizes of read-ahead calls there.
+    /// Sizes of read-ahead calls on that device.
     pub(crate) steps: Steps,
 }
 
@@ -116,9 +116,9 @@ pub(crate) struct Hit {
 pub(crate) enum Message {
     /// A client waits for bytes that are missing.
     Ask(Box<Ask>),
-    /// A read that hit, of a file the thread may not know.
+    /// A read that hit, of a file that the thread may not know.
     Hit(Box<Hit>),
-    /// A read that was done, of a file the thread knows if it reads ahead of it.
+    /// A read that is done. The thread knows the file if it reads ahead of it.
     Access {
         /// See [`crate::ForwardedCall::reader`].
         reader: u32,
@@ -128,18 +128,18 @@ pub(crate) enum Message {
         offset: u64,
         /// Bytes read.
         len: u64,
-        /// How much of them.
+        /// How much of them was taken.
         taken: Taken,
     },
-    /// A file that was read through a passed descriptor is open by itself now; the same descriptor again: it
-    /// cannot be, and is to be kept.
+    /// A file that was read through a passed descriptor has been opened again. With the same descriptor: it
+    /// cannot be opened again, and the descriptor must be kept.
     Opened {
         /// Which file.
         file: FileId,
-        /// How it is read from now on.
+        /// How to read it from now on.
         source: Arc<Source>,
     },
-    /// The kernel reads missing bytes of a file by itself, because a program waits for them: what follows is
+    /// The kernel reads missing bytes of a file because a program waits for them. The bytes behind them are
     /// next.
     Missed {
         /// Which file.
@@ -147,12 +147,12 @@ pub(crate) enum Message {
         /// First byte, or a little behind it.
         offset: u64,
     },
-    /// Every file of this device is closed, so that its file system can be unmounted. What is
-    /// still read there is opened again.
+    /// Close every file of this device, so that its file system can be unmounted. Files that are still read
+    /// are opened again.
     Leave {
         /// Device number of the file system.
         dev: u64,
-        /// Dropped when they are closed.
+        /// Dropped when the files are closed.
         left: Arc<Left>,
     },
     /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
@@ -166,17 +166,17 @@ pub(crate) enum Message {
     },
     /// The client of this request is gone.
     Cancel(RequestId),
-    /// The reader of a file set has taken what this request brought in, or never will.
+    /// The reader of a file set has taken the bytes of this request, or never will.
     Took {
         /// Which request.
         id: RequestId,
-        /// It has read the bytes.
+        /// Whether it has read the bytes.
         read: bool,
     },
 }
 
 impl Message {
-    /// Whether it only tells what was read: lost, the engine is slower, and right.
+    /// Whether it only reports reads. If lost, the engine is slower but correct.
     pub(crate) fn is_report(&self) -> bool {
         match self {
             Message::Hit(_) | Message::Access { .. } | Message::Missed { .. } | Message::Release { .. } => {
@@ -207,14 +207,14 @@ impl fmt::Debug for Message {
     }
 }
 
-/// The file behind a descriptor, if it is a regular one open for reading. A descriptor that its holder may
-/// not read through (`O_PATH`, `O_WRONLY`) must not be read on its behalf.
+/// The file behind a descriptor, if it is a regular file open for reading. The engine must not read a file
+/// for a process whose descriptor does not allow reading (`O_PATH`, `O_WRONLY`).
 pub(crate) fn readable_file(fd: BorrowedFd<'_>) -> Option<(FileId, Edition)> {
     let flags = rustix::fs::fcntl_getfl(fd).ok()?;
     if flags.contains(OFlags::PATH) || flags & OFlags::ACCMODE == OFlags::WRONLY {
         return None;
     }
-    // What is known, without asking a file server that may hang.
+    // Cached attributes, without asking a file server, which may hang.
     let at = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let what = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
     let stat = rustix::fs::statx(fd, "", at, what).ok()?;

@@ -1,4 +1,4 @@
-//! The engine behind one handle, for every door.
+//! The handle of the engine, for every door.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::opener::Opener;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 
-/// The threads of all disks. Clones are the same engine; it ends with the last.
+/// The threads of all disks. Clones share one engine; it ends with the last.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -23,15 +23,15 @@ pub struct Engine {
 struct Shared {
     settings: Arc<Settings>,
     devices: SharedDevices,
-    /// Whether the disks are left to their readers; said often, and so without the lock.
+    /// Whether the disks are left to their readers. Set often, so it needs no lock.
     rests: Arc<AtomicBool>,
-    /// Keeps the metadata of trees, if there are such.
+    /// Keeps the metadata of trees in memory, if configured.
     keeper: Option<Keeper>,
     /// Opens files for callers in this process.
     opener: Opener,
     /// Reads the table of bitrates, if there is one.
     table: Option<Table>,
-    /// The next request's name.
+    /// Id of the next request.
     ids: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl Drop for Shared {
 }
 
 impl Engine {
-    /// An engine without disk threads yet: each is started when a file on its disk is first asked for.
+    /// An engine without disk threads. Each one is started at the first request for a file on its disk.
     pub fn start(settings: Settings) -> Engine {
         let settings = Arc::new(settings.normalised());
         let devices = Devices::new(settings.clone());
@@ -55,17 +55,17 @@ impl Engine {
         Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, opener, table, ids }) }
     }
 
-    /// The settings in force.
+    /// The settings in use.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
     }
 
-    /// Files that were brought in for users that have not shown them.
+    /// Files that were brought in for users that have not opened them.
     pub fn foretold(&self) -> Arc<Foretold> {
         lock(&self.shared.devices).all().foretold.clone()
     }
 
-    /// The disk threads, for a door that does its own looking up.
+    /// The disk threads, for a door that finds them itself.
     pub fn devices(&self) -> &SharedDevices {
         &self.shared.devices
     }
@@ -80,41 +80,41 @@ impl Engine {
         Opener::new(self.shared.devices.clone())
     }
 
-    /// A name for a request, not used again.
+    /// A new request id.
     pub(crate) fn next_id(&self) -> RequestId {
         RequestId(self.shared.ids.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Leaves the disks to their readers from now on, or no longer ([`seekless_policy::Event::Rest`]). May be
-    /// said again at any time.
+    /// repeated at any time.
     pub fn rest(&self, rests: bool) {
         self.shared.rests.store(rests, Ordering::Relaxed);
     }
 
-    /// Ends: no disk thread is started from now on, and those there are pass what waits. Waits up to half a
-    /// second for each.
+    /// Ends the engine: no disk thread is started from now on, and the existing ones pass their waiting
+    /// requests. Waits up to half a second for each.
     pub fn close(&self) {
         let stop = lock(&self.shared.devices).close();
         stop();
     }
 
-    /// Bytes a second at which a file is played: as configured, else as the table of bitrates says.
+    /// Bytes a second at which a file is played: configured, else from the table of bitrates.
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
         let configured = self.shared.settings.spindle.bitrate;
         configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
     }
 
-    /// What was read of the table of bitrates; `None` where there is none.
+    /// The state of the table of bitrates; `None` if there is none.
     pub fn bitrates(&self) -> Option<BitratesReport> {
         self.shared.table.as_ref().map(Table::report)
     }
 
-    /// What became of the trees whose metadata is kept; `None` where there are none.
+    /// The state of the metadata keeper; `None` if there is none.
     pub fn metadata(&self) -> Option<MetadataReport> {
         self.shared.keeper.as_ref().map(Keeper::report)
     }
 
-    /// What each disk thread counts, in the order they were started.
+    /// The counters of each disk thread, in the order they were started.
     pub fn statistics(&self) -> Vec<DiskReport> {
         lock(&self.shared.devices).reports()
     }

@@ -1,4 +1,4 @@
-//! Files that somebody asked the engine about lately: only of those does it want to hear of reads that hit.
+//! Files that a door requested from the engine lately. The engine needs reports of hits only for these.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use seekless_policy::FileId;
 
 use crate::next_files::Foretold;
 
-/// Files used lately. Beyond a bound the eighth used longest ago is forgotten: they come again when they are
-/// asked for.
+/// Files used lately. Beyond a bound, the eighth used longest ago is forgotten; a later request adds them
+/// again.
 #[derive(Debug)]
 pub struct FilesUsed {
     keep: Duration,
@@ -16,20 +16,20 @@ pub struct FilesUsed {
 }
 
 impl FilesUsed {
-    /// Most files remembered; the engine keeps 2,048 open for each disk.
+    /// Maximum number of files; the engine keeps 2,048 open for each disk.
     pub const MAX: usize = 16_384;
 
-    /// None yet. A file counts as used for so long after its last use.
+    /// No files yet. A file counts as used for `keep` after its last use.
     pub fn new(keep: Duration) -> FilesUsed {
         FilesUsed { keep, files: HashMap::new() }
     }
 
-    /// Files remembered.
+    /// Number of files.
     pub fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// A file was asked for.
+    /// A file was requested.
     pub fn asked(&mut self, file: FileId, now: Instant) {
         if self.files.len() >= FilesUsed::MAX && !self.files.contains_key(&file) {
             let mut used: Vec<Instant> = self.files.values().copied().collect();
@@ -39,7 +39,7 @@ impl FilesUsed {
         self.files.insert(file, now);
     }
 
-    /// A file was read; `false`, and it stays so, if it was not used lately.
+    /// A file was read. Returns `false`, and does not add it, if it was not used lately.
     pub fn read(&mut self, file: FileId, now: Instant) -> bool {
         match self.files.get_mut(&file) {
             Some(since) if now.saturating_duration_since(*since) < self.keep => {
@@ -50,8 +50,8 @@ impl FilesUsed {
         }
     }
 
-    /// The same of a read by this reader. A file that was read ahead before this reader opened it counts as
-    /// asked for from this read on.
+    /// A file was read by this reader. A file that was read ahead before the reader opened it counts as
+    /// requested from this read on.
     pub fn read_or_foretold(
         &mut self,
         (reader, file): (u32, FileId),

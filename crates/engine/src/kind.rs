@@ -1,25 +1,25 @@
-//! Which disks seek: measured, not believed.
+//! Which disks seek: measured instead of assumed.
 //!
-//! The kernel's `rotational` flag says what a driver was told. Hardware RAID, virtio, bcache and volumes of
-//! all sorts say 0 over disks with arms, and virtual machines say 1 over flash. So a disk is looked at once,
-//! by the first of these that answers:
+//! The kernel's `rotational` flag reports what a driver was told. Hardware RAID, virtio, bcache and volumes
+//! of all kinds report 0 over disks with heads, and virtual machines report 1 over flash. So the kind of a
+//! disk is determined once, by the first of these sources that has an answer:
 //!
 //! 1. its stored profile (`seekless disk profile`);
-//! 2. what a probe found before, in this boot, of this very device (`<disk>.kind.json` beside the profiles; a
-//!    device that is attached anew has another `diskseq`);
-//! 3. a probe now: some fifty small reads past the page cache ([`seekless_profile::ProbeTimes`]),
-//!    under a second, read-only, of the device or, where that may not be opened, of the file in question;
-//!    only while the disk has next to nothing else to do;
+//! 2. an earlier probe of this device in this boot (`<disk>.kind.json` beside the profiles; a device that is
+//!    attached again has another `diskseq`);
+//! 3. a probe now: some fifty small direct reads ([`seekless_profile::ProbeTimes`]) in under a second, of the
+//!    device or, if that cannot be opened, of the file in question; only while the disk has next to nothing
+//!    else to do;
 //! 4. the flag, until the disk has been idle for long enough.
 //!
-//! A disk that seeks may be a set of several behind one device. Where its layout cannot be read
-//! ([`crate::layout`]), the pieces it bears at once are measured with it ([`seekless_profile::Concurrency`]):
-//! long reads, one to eight under way, under a second.
+//! A disk that seeks may be a set of several behind one device. If its layout cannot be read
+//! ([`crate::layout`]), its concurrency limit is measured with it ([`seekless_profile::Concurrency`]): long
+//! reads, one to eight in flight, in under a second.
 //!
-//! Space that was never written answers at once on a volume that allocates late, whatever lies below, so a
-//! device that seems not to seek is asked again by way of a file, if there is one.
+//! On a volume with late allocation, reads of unwritten space return at once, whatever lies below. So if a
+//! device seems not to seek, the probe is repeated on a file, if there is one.
 //!
-//! A disk may hang, so all of it happens in a thread of its own, and each wait for it is bounded.
+//! A disk may hang, so all of this runs in a thread of its own, and each wait for it is bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -45,52 +45,52 @@ use crate::lock;
 
 const SYS_BLOCK: &str = "/sys/block";
 
-/// A probe ends after so long, with what it has: a disk of 5400 rpm takes 0.4 s.
+/// Maximum duration of a probe, which then ends with what it has: a disk of 5400 rpm takes 0.4 s.
 const PROBE_MAX: Duration = Duration::from_millis(800);
 
-/// So does the measurement of what it bears at once, between two reads.
+/// Maximum duration of the concurrency measurement, checked between two reads.
 const CONCURRENCY_MAX: Duration = Duration::from_millis(900);
 
-/// How long is watched whether the disk has anything else to do.
+/// Time for which the disk is observed for other load.
 const IDLE_FOR: Duration = Duration::from_millis(60);
 
-/// Part of that for which it may be busy all the same, in per cent: the medians of a probe bear a few
-/// disturbed reads.
+/// Maximum utilisation of the disk in that time, in per cent. The medians of a probe tolerate a few disturbed
+/// reads.
 const BUSY_MAX: u64 = 20;
 
-/// A disk of which only the flag is known is looked at again after so long, and so is a file system on
-/// several disks.
+/// A disk of which only the flag is known is probed again after this time, and so is a file system on several
+/// disks.
 pub(crate) const RETRY: Duration = Duration::from_secs(60);
 
-/// Jumps within a smaller file say nothing: a drive may have all of it in its buffer.
+/// Minimum size of a file to probe, in bytes. A drive may have all of a smaller file in its buffer.
 const FILE_MIN: u64 = 64 << 20;
 
-/// Most disks remembered, and most looked at at once.
+/// Maximum number of known disks, and of probes at once.
 const DISKS_MAX: usize = 1024;
 const THREADS_MAX: usize = 64;
 
-/// By what it is known.
+/// The source of a disk's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnownBy {
     /// Its stored profile.
     Profile,
-    /// A probe of this boot.
+    /// A probe in this boot.
     Probe,
     /// The kernel's flag alone.
     Flag,
 }
 
-/// What is known of a disk, for people and scripts.
+/// The kind of a disk, for people and scripts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KindReport {
     /// Kernel name of the disk.
     pub disk: String,
-    /// Whether it seeks; without `--include-ssd` only such a disk is served.
+    /// Whether it seeks. Without `--include-ssd`, only disks that seek are served.
     pub seeks: bool,
-    /// What the kernel's flag says.
+    /// The kernel's flag.
     pub rotational: bool,
-    /// By what it is known.
+    /// The source of this.
     pub by: KnownBy,
     /// The measured kind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,15 +134,15 @@ impl fmt::Display for KindReport {
 struct Entry {
     /// See [`sequence`].
     sequence: u64,
-    /// What it is, as far as is known now.
+    /// The kind, as far as is known now.
     report: KindReport,
     measuring: bool,
     since: Instant,
-    /// Looked at by way of a file, too.
+    /// Whether the probe also used a file.
     with_file: bool,
 }
 
-/// What is known of every disk. Shared within one process.
+/// The kinds of all disks, shared within one process.
 #[derive(Debug, Default)]
 pub struct Kinds {
     table: Mutex<HashMap<Dev, Entry>>,
@@ -150,9 +150,9 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// Whether a disk seeks, as far as is known now; starts to find out if it is not. Never waits. `fd` is a
-    /// file on it, `profiles` the folder of profiles. What is no block device counts as what its topology
-    /// said.
+    /// Whether a disk seeks, as far as is known now; starts a probe if it is not known. Never waits. `fd` is
+    /// a file on the disk, `profiles` the folder of profiles. Anything that is not a block device counts as
+    /// its topology says.
     pub(crate) fn seeks(self: &Arc<Self>, disk: &Disk, fd: Option<BorrowedFd<'_>>, profiles: &Path) -> bool {
         if !is_block(&disk.name) {
             return disk.rotational;
@@ -194,14 +194,14 @@ impl Kinds {
         seeks
     }
 
-    /// Pieces that the disk of this kernel name bears at once, if that was measured.
+    /// The concurrency limit of the disk with this kernel name, if it was measured.
     pub(crate) fn at_once(&self, name: &str) -> Option<usize> {
         let table = lock(&self.table);
         let entry = table.values().find(|e| e.report.disk == name && !e.measuring)?;
         Some(entry.report.kind?.at_once as usize).filter(|at_once| *at_once > 0)
     }
 
-    /// `measuring`: more is to come.
+    /// Stores a result. `measuring` means that more follows.
     fn found(&self, dev: Dev, sequence: u64, report: KindReport, measuring: bool) {
         let mut table = lock(&self.table);
         if let Some(entry) = table.get_mut(&dev).filter(|e| e.sequence == sequence) {
@@ -213,8 +213,8 @@ impl Kinds {
         self.changed.notify_all();
     }
 
-    /// Looks at the disks under what is mounted (or only under these folders), waits for it no longer than
-    /// `patience`, and says what is known of each, by name.
+    /// Probes the disks under all mounts (or only under these folders), waits at most `patience`, and returns
+    /// what is known of each, by name.
     pub fn survey(
         self: &Arc<Self>,
         folders: Option<&[PathBuf]>,
@@ -245,7 +245,7 @@ impl Kinds {
     }
 }
 
-/// The different block devices that hold what is mounted.
+/// The distinct block devices under the mounts.
 fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
     let mounts = MountTable::of_system();
     let topology = Topology::new("/sys", mounts.clone());
@@ -269,14 +269,14 @@ fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
     disks
 }
 
-/// Which of all block devices since the machine started the one of this kernel name is: another number is
-/// another disk. 0 for what is no block device, and before Linux 5.15.
+/// Sequence number of the block device with this kernel name among all since boot; another number is another
+/// disk. 0 if it is not a block device, and before Linux 5.15.
 pub(crate) fn sequence(name: &str) -> u64 {
     let path = || Path::new(SYS_BLOCK).join(name).join("diskseq");
     is_block(name).then(|| number(&path())).flatten().unwrap_or(0)
 }
 
-/// Whether it is the kernel's name of a block device.
+/// Whether this is the kernel name of a block device.
 pub(crate) fn is_block(name: &str) -> bool {
     is_device_name(name) && Path::new(SYS_BLOCK).join(name).is_dir()
 }
@@ -292,9 +292,9 @@ fn by_flag(disk: &Disk, why: String) -> KindReport {
     }
 }
 
-/// All there is to find out. May take as long as the disk likes.
+/// Finds out everything. May take as long as the disk likes.
 ///
-/// `publish` hears first whether it seeks, where more is measured.
+/// If more is measured, `publish` first gets whether the disk seeks.
 fn look(
     disk: &Disk,
     sequence: u64,
@@ -324,13 +324,14 @@ fn look(
             Err(why) => return by_flag(disk, why),
         },
     };
-    // A layout that can be read needs no measuring; one that cannot be believed is served as one spindle.
+    // A readable layout needs no measurement; an inconsistent one is served as one spindle.
     let told = !matches!(Layout::read(Path::new(SYS_BLOCK), &disk.name), Ok(None));
     if told || !kind.seeks {
         known.remember_kind(kind);
         return report(by, kind);
     }
-    // Whether it seeks is known, and waited for. It is kept, whether the rest can be measured now or not.
+    // Whether it seeks is known, and callers wait for that. It is stored, even if the rest cannot be measured
+    // now.
     let kind = DiskKind { at_once: 0, ..kind };
     known.remember_kind(kind);
     publish(report(by, kind));
@@ -340,7 +341,7 @@ fn look(
             known.remember_kind(kind);
             report(by, kind)
         }
-        // The next start measures it; until then its load shows it.
+        // The next start measures it; until then it is found under load.
         Err(why) => {
             tracing::debug!(disk = disk.name, why, "its pieces at once are found under load");
             report(by, kind)
@@ -348,7 +349,7 @@ fn look(
     }
 }
 
-/// Whether a disk has next to nothing to do.
+/// The disk's usage, if it has next to nothing to do; otherwise the reason.
 fn quiet(usage: &Usage) -> Result<Used, String> {
     let before = usage.now().map_err(uncounted)?;
     thread::sleep(IDLE_FOR);
@@ -364,8 +365,7 @@ fn uncounted(error: io::Error) -> String {
     format!("not measured: the kernel does not count its commands ({error})")
 }
 
-/// Measures the pieces that a disk bears at once: on the device or, where that may not be opened, on the
-/// file.
+/// Measures the concurrency limit of a disk, on the device or, if that cannot be opened, on the file.
 fn concurrency(name: &str, file: Option<&OwnedFd>) -> Result<u32, String> {
     let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
     let before = quiet(&usage)?;
@@ -379,17 +379,19 @@ fn concurrency(name: &str, file: Option<&OwnedFd>) -> Result<u32, String> {
     };
     let (found, reads) = pieces_at_once(&path).map_err(|error| format!("not measured: {error}"))?;
     let after = usage.now().map_err(uncounted)?;
-    // A piece is cut into a few commands; others' come on top.
+    // A piece is split into a few commands; any others come from other load.
     if after.commands.saturating_sub(before.commands) > reads as u64 * COMMANDS_A_PIECE {
         return Err("not measured: busy".into());
     }
     Ok(found.at_once() as u32)
 }
 
-/// Commands that the block layer cuts a piece into at most: its own default is 1280 KiB, of some drivers 128.
+/// Maximum number of commands that the block layer splits a piece into: its default is 1280 KiB, that of some
+/// drivers 128 KiB.
 const COMMANDS_A_PIECE: u64 = PIECE.0 / (128 << 10);
 
-/// Times long reads of a device or file, more and more of them at once; also how many there were.
+/// Times long reads of a device or file, with more and more in flight. Returns the times and the number of
+/// reads.
 fn pieces_at_once(path: &Path) -> io::Result<(Concurrency, usize)> {
     let began = Instant::now();
     let (mut found, mut first) = (Concurrency::default(), 0);
@@ -421,7 +423,7 @@ fn pieces_at_once(path: &Path) -> io::Result<(Concurrency, usize)> {
             ended.sum()
         })?;
         first += done;
-        // Time is over: what the stages before said stands.
+        // Time is up: the earlier stages count.
         if done < reads {
             break;
         }
@@ -430,20 +432,20 @@ fn pieces_at_once(path: &Path) -> io::Result<(Concurrency, usize)> {
     Ok((found, first))
 }
 
-/// Probes the device and, where that may not be opened or seems not to seek, the file.
+/// Probes the device and, if it cannot be opened or seems not to seek, the file.
 fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
     let usage = Queue::new(Path::new(SYS_BLOCK), name).usage().map_err(uncounted)?;
     let now = quiet(&usage)?;
     let path = Path::new("/dev").join(name.replace('!', "/"));
     let mut found = timed(&path, 0).map_err(|error| format!("not measured: {}: {error}", path.display()));
-    // An open descriptor's path opens the same file anew, with an offset and flags of its own.
+    // Opening the path of an open descriptor opens the same file again, with an offset and flags of its own.
     let own = file.map(|f| PathBuf::from(format!("/proc/self/fd/{}", f.as_raw_fd())));
     if let Some(own) = own
         && !matches!(&found, Ok(times) if times.kind().is_some_and(|k| k.seeks))
     {
         match timed(&own, FILE_MIN) {
             Ok(times) if times.kind().is_some() => found = Ok(times),
-            // What the device said stands.
+            // The result of the device stands.
             Ok(_) => {}
             Err(error) if found.is_err() => found = Err(format!("not measured: {error}")),
             Err(_) => {}
@@ -452,7 +454,7 @@ fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
     let times = found?;
     let after = usage.now().map_err(uncounted)?;
     let own = (times.jump.len() + times.next.len() + times.again.len()) as u64;
-    // A run is cut into a few commands, up to RUN / 4 KiB; others' come on top of as many.
+    // A run is split into a few commands, up to RUN / 4 KiB; other load may add as many.
     let cut = Bytes(RUN.0 / 4096).0 * times.run.len() as u64;
     if after.commands.saturating_sub(now.commands) > own * 2 + cut {
         return Err("not measured: busy".into());
@@ -460,7 +462,7 @@ fn probe(name: &str, file: Option<&OwnedFd>) -> Result<DiskKind, String> {
     times.kind().ok_or_else(|| "not measured: too slow an answer".to_string())
 }
 
-/// Times the reads of a probe on a device or file of at least so many bytes.
+/// Times the reads of a probe on a device or file of at least this many bytes.
 fn timed(path: &Path, least: u64) -> io::Result<ProbeTimes> {
     let began = Instant::now();
     let mut raw = RawDisk::open(path, RUN.0 as usize)?;
@@ -548,7 +550,7 @@ mod tests {
         assert_eq!(timed(&path, 0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         file.set_len(FILE_MIN).unwrap();
         match timed(&path, FILE_MIN) {
-            // Holes: nothing is read.
+            // Holes: nothing is read from the disk.
             Ok(times) => assert!(times.kind().is_some_and(|k| !k.seeks), "{times:?}"),
             Err(error) => println!("skipped: no reads past the page cache here: {error}"),
         }

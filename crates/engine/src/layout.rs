@@ -1,18 +1,18 @@
-//! How a device is made of spindles, where the kernel tells it.
+//! The spindles of a device, where the kernel reports them.
 //!
-//! | what it is | where it is read | what its spindle gets |
+//! | device | source | effect |
 //! | --- | --- | --- |
-//! | md RAID | `md/level`, `raid_disks`, `chunk_size`; `slaves/` | pieces at once ([`Config::in_flight`]) |
+//! | md RAID | `md/level`, `raid_disks`, `chunk_size`; `slaves/` | pieces in flight ([`Config::in_flight`]) |
 //! | md linear | the same, and the sizes of its members | a queue a member ([`Config::parts`]) |
 //! | a drive of several actuators | `queue/independent_access_ranges/` | a queue an actuator |
 //!
-//! Mirrors bring a piece each. A stripe is brought by all its members together, so one long piece keeps
-//! nearly all of them at work; a few at once fill the gaps of short ones, and of the parity. Pieces are not
-//! made shorter for that: at equal memory one long piece serves more than several short ones
+//! A mirror adds one piece in flight per copy. A stripe is read by all its members together, so one long
+//! piece keeps nearly all of them at work; a few in flight fill the gaps of short pieces, and of the parity.
+//! Pieces are not shortened for that: with equal memory one long piece serves more than several short ones
 //! (`crates/sim/tests/sets.rs`).
 //!
-//! Of LVM, hardware RAID and virtual disks nothing can be read; there the number is measured
-//! ([`crate::kind`]). What contradicts itself or its device is not believed: one queue, one warning.
+//! LVM, hardware RAID and virtual disks report no layout; there the concurrency limit is measured
+//! ([`crate::kind`]). A layout that contradicts itself or its device is ignored: one queue, one warning.
 
 use std::fs;
 use std::path::Path;
@@ -23,22 +23,22 @@ use seekless_policy::Config;
 use seekless_profile::STRIPED_AT_ONCE;
 use seekless_units::Lba;
 
-/// What a device's spindle gets.
+/// What a device's layout means for its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// For people: `raid1 of 2`.
     pub(crate) name: String,
-    /// Pieces at once.
+    /// Pieces in flight.
     pub(crate) in_flight: usize,
-    /// Where parts with heads of their own begin, but the first.
+    /// Start addresses of the parts with their own heads, except the first.
     pub(crate) parts: Vec<Lba>,
 }
 
 impl Layout {
-    /// Of the block device of this kernel name; `None` where nothing is told of it.
+    /// The layout of the block device with this kernel name; `None` if none is reported.
     ///
     /// # Errors
-    /// Why what is told cannot be: one clause.
+    /// Why the reported layout is inconsistent, in one clause.
     pub(crate) fn read(sys_block: &Path, name: &str) -> Result<Option<Layout>, String> {
         if !is_device_name(name) {
             return Ok(None);
@@ -55,7 +55,7 @@ impl Layout {
         Ok((!parts.is_empty()).then_some(Layout { name, in_flight: 1, parts }))
     }
 
-    /// Puts it into the settings of a spindle.
+    /// Applies the layout to the settings of a disk's queue.
     pub(crate) fn apply(&self, config: &mut Config) {
         config.in_flight = self.in_flight;
         config.parts.clone_from(&self.parts);
@@ -80,11 +80,11 @@ fn md(dir: &Path) -> Result<Layout, String> {
         chunk => Err(format!("{level} with a chunk of {chunk} bytes")),
     };
     match level.as_str() {
-        // A member that is missing brings nothing; spares are slaves, too.
+        // A missing member delivers nothing; spares are slaves too.
         "raid1" => Ok(many(members.min(there))),
         "raid10" => {
             striped()?;
-            // Low byte: near copies; next: far ones (md(4)).
+            // Low byte: near copies; next byte: far copies (md(4)).
             let layout = number(&dir.join("md/layout"))?;
             let copies = (layout & 0xff) * (layout >> 8 & 0xff);
             match copies {
@@ -107,7 +107,7 @@ fn md(dir: &Path) -> Result<Layout, String> {
 mod tests {
     use super::*;
 
-    /// A folder like `/sys/block` with one device `d` of these files.
+    /// A folder like `/sys/block` with one device `d` that has these files.
     fn sys(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("d")).unwrap();

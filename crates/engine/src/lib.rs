@@ -1,4 +1,4 @@
-//! policy x kernel, in real time: what every front door shares.
+//! The policy on a real machine (policy x kernel, in real time), shared by every door.
 //!
 //! ```text
 //!  threads of shims' users   watch's and observe's threads   serve's event loops (other crates)
@@ -12,17 +12,17 @@
 //!                              worker: read-ahead, wait       pinner: keep until read
 //! ```
 //!
-//! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it; a
-//!   few *workers* under it do the waiting, so that a disk that hangs stalls neither that thread nor another
-//!   disk. Another thread beside it lists folders and opens the files that come next (`next_files`).
-//! - [`Devices`] finds the disk of a file and starts its thread when it is first met.
-//! - A thread of its own keeps the metadata of trees in memory, if there are such (`metadata`), and another
-//!   reads the table of bitrates (`bitrates`).
-//! - [`Engine`] is the whole of it behind one handle, for a door in the same process.
+//! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it. A
+//!   few *workers* under it wait for the disk, so that a disk that hangs stalls neither that thread nor
+//!   another disk. Another thread beside it lists folders and opens the files that come next (`next_files`).
+//! - [`Devices`] finds the disk of a file, and starts the disk's thread at its first file.
+//! - Another thread keeps the metadata of trees in memory, if configured (`metadata`), and another reads the
+//!   table of bitrates (`bitrates`).
+//! - [`Engine`] is one handle for all of this.
 //!
 //! Every queue, table and wait is bounded; at a bound a request is refused and its caller reads for itself.
 //!
-//! Must not know: sockets, frames, command lines, the doors.
+//! This crate must not know sockets, frames, command lines or the doors.
 
 mod addresses;
 mod aside;
@@ -71,8 +71,7 @@ pub use worker::run_first;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, even after a thread that held the lock has panicked: what it guards must be consistent at every
-/// step.
+/// Locks a mutex, even after a thread that held it has panicked. The data must be consistent at every step.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,11 @@
-//! What the thread of a disk tells its engine of the machine: its memory, how many pieces the disk bears at
-//! once, whether the disk is left to its readers, which bitrates are known beforehand.
+//! What the thread of a disk reports to its engine about the machine: its memory, the concurrency limit of
+//! the disk, whether the disk is left to its readers, and bitrates known beforehand.
 //!
-//! Memory is a [`MemoryLimit`], which the engine's budget follows. The limit is that of the control group,
-//! less what this process itself holds. Where the kernel accounts for pressure (PSI) and pages are read back
-//! from swap, tasks that wait for memory are told as well: others are short before we are, and what we fetch
-//! is what their pages are evicted for. Pressure alone says nothing. Clients that wait for a page of the
-//! library which was in memory before count as such tasks, and every library that is larger than its memory
-//! has them.
+//! Memory is a [`MemoryLimit`], which the engine's budget follows. The limit is that of the cgroup, minus
+//! what this process itself holds. Where the kernel accounts for pressure (PSI) and pages are read back from
+//! swap, waiting tasks are reported as well: other tasks are short of memory before this process is, and
+//! their pages are evicted for what it fetches. Pressure alone says nothing. Clients that wait for a page of
+//! the library that was in memory before count as such tasks, and every library larger than memory has them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,12 +19,12 @@ use seekless_units::{Bytes, Nanos};
 
 use crate::disk_thread::DiskLoop;
 
-/// Part of the last ten seconds that some task waited for memory, from which on memory is short. A page cache
-/// that is full of files read once shows a per cent or two.
+/// Fraction of the last ten seconds in which some task waited for memory, from which on memory is short. A
+/// page cache full of files read once shows one or two per cent.
 const PRESSURE: f64 = 0.1;
 
-/// Bytes of memory that reads of this process may fill: the machine's, or its control group's if that is
-/// less. `None` where /proc cannot be read.
+/// Bytes of memory that reads of this process may fill: the machine's, or its cgroup's if that is less.
+/// `None` if /proc cannot be read.
 pub fn page_cache() -> Option<Bytes> {
     page_cache_limit().map(Bytes)
 }
@@ -45,27 +44,27 @@ impl Default for SharedMemory {
 }
 
 impl SharedMemory {
-    /// One more disk: what it is called here.
+    /// Adds a disk and returns its key.
     pub(crate) fn join(&self) -> u64 {
         self.disks.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How much of `limit` a disk has that holds so much.
+    /// The part of `limit` for a disk that holds `held`.
     fn report(&self, disk: u64, limit: Bytes, held: Held) -> Bytes {
         let now = Nanos::from_secs_f64(self.began.elapsed().as_secs_f64());
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).report(now, disk, limit, held)
     }
 }
 
-/// The machine's memory, looked at again and again.
+/// Observes the machine's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
-    /// Pages read back from swap, at the last look.
+    /// Number of pages read back from swap, at the last report.
     swapped_in: Option<u64>,
 }
 
 impl Machine {
-    /// What a disk has of it that holds so much.
+    /// The memory of a disk that holds `held`.
     pub(crate) fn limit(&mut self, shared: &SharedMemory, disk: u64, held: Held) -> MemoryLimit {
         let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
         let before = std::mem::replace(&mut self.swapped_in, swapped_in());
@@ -79,7 +78,7 @@ impl Machine {
 }
 
 impl DiskLoop {
-    /// Whether the disk is left to its readers, where that has changed.
+    /// Reports to the engine whether the disk is left to its readers, if that has changed.
     pub(crate) fn report_rest(&mut self) {
         let rests = self.rests.load(Ordering::Relaxed);
         if std::mem::replace(&mut self.resting, rests) != rests {
@@ -87,7 +86,7 @@ impl DiskLoop {
         }
     }
 
-    /// The machine's memory, every [`REPORT_EVERY`], with what else is done once in a while.
+    /// Reports the machine's memory every [`REPORT_EVERY`], along with other periodic work.
     pub(crate) fn report_memory(&mut self) {
         let now = Instant::now();
         if now < self.memory_due {
@@ -104,7 +103,7 @@ impl DiskLoop {
         self.log.flush();
     }
 
-    /// The bitrates of all open files, where the table has been read since they were told.
+    /// Reports the bitrates of all open files, if the table has been read since the last report.
     fn report_bitrates(&mut self) {
         let read = self.bitrates.read();
         if std::mem::replace(&mut self.bitrates_told, read) != read {
@@ -113,14 +112,14 @@ impl DiskLoop {
         }
     }
 
-    /// What is known of an open file's bitrate.
+    /// Reports the bitrate of an open file.
     pub(crate) fn tell_bitrate(&mut self, file: FileId) {
         if let Some(bytes_per_s) = self.bitrates.of(file) {
             self.event(Event::Bitrate { file, bytes_per_s });
         }
     }
 
-    /// How many pieces the disk bears at once, once that is measured.
+    /// Reports the concurrency limit of the disk, once it is measured.
     fn report_concurrency(&mut self) {
         let measured = self.kinds.as_ref().and_then(|kinds| kinds.at_once(&self.disk.name));
         if let Some(at_once) = measured.filter(|_| measured != self.disk.measured_at_once) {

@@ -1,22 +1,23 @@
 //! Keeps the metadata of trees in memory: their folders and the inodes of their files.
 //!
-//! A small file that nobody has read for a while costs a disk more than its data: the folder's inode, the
-//! folder, the file's inode, each a seek. They are small, but a page cache that streams of data pass through
-//! evicts them all the same. The kernel keeps what is used. So they are used: every folder is listed and
-//! every inode looked at, round after round.
+//! The first read of a small file after a while costs a disk more than its data: the inode of the folder, the
+//! folder, and the inode of the file take a seek each. Metadata is small, but a page cache that streams of
+//! data pass through evicts it. The kernel keeps metadata that is used. So these threads use it: they list
+//! every folder and stat every inode, in rounds.
 //!
-//! - A round goes first through all folders, then through all files; what is found in a folder is taken in
-//!   the order of the inodes, which is about that of the disk. Where the bound is reached it is files that
-//!   are left out: a folder serves many. A folder for which there is no room is not listed, nor what is
-//!   below it.
-//! - A few threads look, so that a disk with many readers in line gives them a part of its time too. They
-//!   sleep so much that they take no more than [`SHARE`] of a disk that stands idle.
-//! - The pause after a round is as long as nothing is lost in it: it is halved when the round had to read,
-//!   and doubled when it had not. When most of it was lost memory is too short for so many: half as many are
-//!   kept. That is so when the round read more than half of what so many cost when nothing of them is in
-//!   memory, as the largest round has shown.
+//! - A round visits first all folders, then all files. The entries of a folder are visited in the order of
+//!   their inodes, which is about the order on the disk. At the bound, files are left out before folders,
+//!   because a folder serves many files. If there is no room for a folder, it is not listed, and neither is
+//!   anything below it.
+//! - Several threads work, so that a disk with a long queue gives them a part of its time too. They sleep
+//!   often enough to take at most [`SHARE`] of an idle disk.
+//! - The pause between rounds adapts so that nothing is evicted within it: it is halved after a round that
+//!   read from the disk, and doubled after one that did not. If most entries were evicted, memory is too
+//!   small for their number, and it is halved. That is the case when the round read more than half of the
+//!   bytes per entry of a round with nothing in memory, as estimated from the largest round.
 //!
-//! No link below a tree is followed and no other file system entered. What cannot be listed is left alone.
+//! Symlinks below a tree are not followed, and no other file system is entered. Folders that cannot be listed
+//! are skipped.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
@@ -39,70 +40,71 @@ use crate::lock;
 use crate::machine::page_cache;
 use crate::settings::Settings;
 
-/// Most of a disk's time, and of a processor's, that the threads take together.
+/// Maximum share of a disk's time, and of a processor's, for all threads together.
 const SHARE: f64 = 0.25;
 
-/// Threads; so many looks wait for a disk at once.
+/// Concurrent stat threads.
 const THREADS: usize = 4;
 
-/// A look costs a disk so much time at most: two seeks. If it takes longer, it stood in line.
+/// Maximum cost of one stat or listing to the disk: two seeks. If it takes longer, it waited in line.
 const COST_MAX: Duration = Duration::from_millis(20);
 
-/// Part of the memory that folders and inodes may take.
+/// Divisor of the memory: folders and inodes may take this fraction of it.
 const MEMORY_SHARE: u64 = 8;
 
-/// Memory of a file or folder: ext4's inode in memory (1.1 KiB), its name, its part of a block of inodes.
+/// Memory of a file or folder: ext4's inode in memory (1.1 KiB), its name, its part of an inode block.
 const ENTRY_BYTES: u64 = 1536;
 
-/// Most entries where the memory is not known.
+/// Maximum number of entries if the size of the memory is not known.
 const ENTRIES_DEFAULT: u64 = 1 << 18;
 
-/// An inode on the disk, bytes: ext4's. What a round over inodes that are not in memory reads of each at
-/// least, even if no round has shown it yet because all were.
+/// Bytes of an inode on the disk: ext4's. The minimum that a round reads for each inode that is not in
+/// memory, for use before a round has shown it.
 const INODE_BYTES: f64 = 256.0;
 
-/// Most folders that wait in a round; others are left out.
+/// Maximum number of folders that wait in a round; others are left out.
 const WAITING_MAX: u64 = 1 << 20;
 
-/// Names of a folder that are taken at once, sorted, and looked at.
+/// Maximum number of names of a folder that are taken, sorted and visited at a time.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Shortest and longest pause after a round.
+/// Minimum and maximum pause between rounds.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(320));
 
-/// How often a sleeping thread looks whether it is to end. Less is not slept: it is added up.
+/// Interval at which a sleeping thread checks whether to end. Below, the minimum sleep; shorter sleeps are
+/// added up.
 const LOOK: Duration = Duration::from_millis(100);
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 
-/// What is kept.
+/// The state of the keeper.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetadataReport {
     /// The trees.
     pub trees: Vec<String>,
-    /// Folders looked at in the last round.
+    /// Folders visited in the last round.
     pub folders: u64,
-    /// Files looked at in the last round.
+    /// Files visited in the last round.
     pub files: u64,
-    /// Files and folders left out of it for want of memory.
+    /// Files and folders left out of it for lack of memory.
     pub left: u64,
-    /// Rounds that have ended.
+    /// Number of completed rounds.
     pub rounds: u64,
-    /// Most bytes that a round read from disks.
+    /// Maximum bytes that a round read from disks.
     pub bytes_most: u64,
     /// Bytes that the last round read from disks.
     pub bytes_last: u64,
-    /// Seconds between the last round and the next.
+    /// Pause until the next round, in seconds.
     pub pause_s: f64,
 }
 
-/// The threads; they end soon after this is dropped.
+/// Handle of the threads; they end soon after this is dropped.
 pub(crate) struct Keeper {
     report: Arc<Mutex<MetadataReport>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Keeper {
-    /// Keeps the trees of these settings, if there are any.
+    /// Starts the threads for the trees of these settings, if there are any.
     pub(crate) fn of(settings: &Settings) -> Option<Keeper> {
         if settings.metadata.is_empty() {
             return None;
@@ -135,7 +137,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // Not waited for: a disk that hangs must not keep the program from ending.
+        // Not joined: a disk that hangs must not keep the program from ending.
         self.stop.store(true, Ordering::Release);
     }
 }
@@ -163,13 +165,13 @@ fn keep(threads: &ThreadPool, trees: &[PathBuf], report: &Mutex<MetadataReport>,
     }
 }
 
-/// How often rounds are made, and over how many.
+/// The pace of the rounds, and how many entries they visit.
 struct Pace {
     pause: Duration,
-    /// Files and folders of a round.
+    /// Maximum number of files and folders in a round.
     kept_max: u64,
-    /// The most that a round looked at, and what such a round read for each at most. One that looks at fewer
-    /// has more folders among them, which cost more. `None` before the first.
+    /// The largest round so far: its entries, and the maximum of bytes read per entry in such a round. A
+    /// smaller round has more folders among its entries, which cost more. `None` before the first round.
     most: Option<(u64, f64)>,
 }
 
@@ -178,7 +180,8 @@ impl Pace {
         Pace { pause: PAUSE.0, kept_max: u64::MAX, most: None }
     }
 
-    /// A round over so many read so many bytes. What the first reads was not lost.
+    /// Adapt after each round: `seen` entries were visited and `bytes` read. The bytes of the first round
+    /// were not evicted, so they do not count.
     fn adapt(&mut self, seen: u64, bytes: u64) {
         let each = bytes as f64 / seen.max(1) as f64;
         if let Some((_, each_most)) = self.most {
@@ -186,7 +189,7 @@ impl Pace {
             self.pause = pause.clamp(PAUSE.0, PAUSE.1);
             self.kept_max = match each > each_most / 2.0 {
                 true => self.kept_max.min(seen) / 2,
-                // A tenth more, in case that memory has become less short.
+                // Try a tenth more, in case there is more memory now.
                 false => self.kept_max.saturating_add(self.kept_max / 10 + 1),
             };
         }
@@ -197,12 +200,12 @@ impl Pace {
     }
 }
 
-/// Files and folders that there is memory for.
+/// Number of files and folders that fit into memory.
 fn entries_max() -> u64 {
     page_cache().map_or(ENTRIES_DEFAULT, |memory| memory.0 / MEMORY_SHARE / ENTRY_BYTES)
 }
 
-/// Bytes that these threads have had read from disks; 0 where the kernel keeps no account.
+/// Bytes that these threads have read from disks; 0 if the kernel does not account for it.
 fn bytes_read(threads: &ThreadPool) -> u64 {
     let of_this = |_: rayon::BroadcastContext<'_>| -> Option<u64> {
         let text = fs::read_to_string("/proc/thread-self/io").ok()?;
@@ -222,20 +225,20 @@ fn sleep(time: Duration, stop: &AtomicBool) {
     }
 }
 
-/// A round under way.
+/// The current round.
 struct Round<'a> {
     stop: &'a AtomicBool,
-    /// Folders and files that may be looked at still.
+    /// Number of folders and files that may still be visited.
     room: AtomicU64,
     folders: AtomicU64,
     files: AtomicU64,
-    /// Left out.
+    /// Number left out.
     left: AtomicU64,
-    /// Folders listed for their files.
+    /// Number of folders listed for their files.
     listed: AtomicU64,
-    /// Folders found and not listed yet.
+    /// Number of folders found and not listed yet.
     waiting: AtomicU64,
-    /// Sleep that is owed, nanoseconds.
+    /// Sleep still owed, in nanoseconds.
     owed: AtomicU64,
 }
 
@@ -246,21 +249,21 @@ impl<'a> Round<'a> {
         Round { stop, room, folders, files, left, listed, waiting, owed }
     }
 
-    /// Folders, files, left out.
+    /// Number of folders, of files, and left out.
     fn seen(&self) -> (u64, u64, u64) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (of(&self.folders), of(&self.files), of(&self.left))
     }
 
-    /// Goes through all folders of a tree, and through the files of each or not.
+    /// Visits all folders of a tree, and the files in them if `files_too`.
     fn sweep(&self, threads: &ThreadPool, tree: &Path, files_too: bool) {
-        // Links are followed to a tree, and none in it.
+        // Symlinks are followed to a tree, but not within it.
         let Ok(tree) = fs::canonicalize(tree) else { return };
         let Some(dev) = device(&tree) else { return };
         threads.scope_fifo(|scope| self.enter(scope, tree, dev, files_too));
     }
 
-    /// Looks at a folder or its files, and at the folders in it after those that wait.
+    /// Visits a folder or its files, and queues the folders in it behind those that wait.
     fn enter<'s>(&'s self, scope: &ScopeFifo<'s>, path: PathBuf, dev: u64, files_too: bool) {
         if self.stop.load(Ordering::Acquire) || self.is_full(files_too) {
             return;
@@ -270,7 +273,7 @@ impl<'a> Round<'a> {
             return;
         }
         let Some(dir) = open_folder(&path) else { return };
-        // Files are looked at in as many folders as were listed before.
+        // Visit the files of as many folders as were listed before.
         let fits = match files_too {
             true => self.listed.fetch_add(1, Ordering::Relaxed) < self.folders.load(Ordering::Relaxed),
             false => self.count(&self.folders),
@@ -295,8 +298,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// The names of the folders among these entries of a folder, and if they are asked for of everything
-    /// else, each in the order of inodes.
+    /// The names of the folders among these entries and, if `files_too`, of everything else, each in the
+    /// order of inodes.
     fn sorted(
         &self,
         dir: &OwnedFd,
@@ -307,7 +310,7 @@ impl<'a> Round<'a> {
         for entry in entries.take_while(|_| !self.stop.load(Ordering::Acquire)) {
             let name = entry.file_name();
             let kind = match entry.file_type() {
-                // Some file systems do not tell (XFS made without `ftype`).
+                // Some file systems do not report the type (XFS made without `ftype`).
                 FileType::Unknown => self.look(dir, name),
                 kind => kind,
             };
@@ -325,7 +328,7 @@ impl<'a> Round<'a> {
         (names(folders), names(files))
     }
 
-    /// Looks at what a name in a folder stands for.
+    /// Stats an entry of a folder.
     fn look(&self, dir: &OwnedFd, name: &CStr) -> FileType {
         let began = Instant::now();
         let about = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -333,7 +336,7 @@ impl<'a> Round<'a> {
         about.map_or(FileType::Unknown, |about| FileType::from_raw_mode(about.st_mode))
     }
 
-    /// The same after the folders that wait.
+    /// Queues a visit behind the folders that wait.
     fn enter_later<'s>(&'s self, scope: &ScopeFifo<'s>, path: PathBuf, dev: u64, files_too: bool) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -346,7 +349,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Whether a folder need not even be opened.
+    /// Whether a folder need not even be opened, because there is no room.
     fn is_full(&self, files_too: bool) -> bool {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         match files_too {
@@ -355,7 +358,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Counts a folder or file; whether there is room for it.
+    /// Counts a folder or file. Returns whether there is room for it.
     fn count(&self, of: &AtomicU64) -> bool {
         let relaxed = Ordering::Relaxed;
         let fits = self.room.fetch_update(relaxed, relaxed, |room| room.checked_sub(1)).is_ok();
@@ -364,7 +367,7 @@ impl<'a> Round<'a> {
         fits
     }
 
-    /// Sleeps as long as the share asks for after a look that began then.
+    /// Sleeps for the time owed after work that started at `began`.
     fn rest(&self, began: Instant) {
         let took = began.elapsed();
         let owed = took.min(COST_MAX).mul_f64(THREADS as f64 / SHARE).saturating_sub(took).as_nanos() as u64;
@@ -376,12 +379,12 @@ impl<'a> Round<'a> {
 
 fn open_folder(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Without a new time of access, which would have to be written; only the owner and root may.
+    // Without updating the access time, which would cause a write. Only the owner and root may do so.
     open(path, flags | OFlags::NOATIME, Mode::empty()).or_else(|_| open(path, flags, Mode::empty())).ok()
 }
 
-/// The device of the file system that a folder lies on. Where another one is mounted there, that is not asked
-/// for anything, as it may hang, nor is it mounted for this.
+/// The device of the file system that a folder lies on. A file system mounted there is not asked, because it
+/// may hang, and no automount is triggered.
 fn device(path: &Path) -> Option<u64> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     let about = statx(CWD, path, flags, StatxFlags::empty()).ok()?;
@@ -394,7 +397,7 @@ mod tests {
 
     use super::*;
 
-    /// A mount, ended on drop.
+    /// A mount that is ended on drop.
     struct Mounted(PathBuf);
 
     impl Drop for Mounted {
@@ -403,7 +406,7 @@ mod tests {
         }
     }
 
-    /// Three folders below a root, four files each, and a link around.
+    /// Three folders below a root, four files each, and a symlink that forms a cycle.
     fn tree() -> tempfile::TempDir {
         let tree = tempfile::tempdir().unwrap();
         for folder in ["a", "a/b", "c"] {
@@ -415,7 +418,7 @@ mod tests {
         tree
     }
 
-    /// Folders, files and left out of a round with so much room.
+    /// Folders, files and entries left out, in a round with this much room.
     fn seen(trees: &[PathBuf], room: u64, stopped: bool) -> (u64, u64, u64) {
         let threads = ThreadPoolBuilder::new().num_threads(THREADS).build().unwrap();
         let stop = AtomicBool::new(stopped);
@@ -452,7 +455,7 @@ mod tests {
         assert_eq!(round.seen(), (0, 0, 0));
     }
 
-    /// As that of a server that does not answer.
+    /// Like a mount whose server does not answer.
     #[test]
     fn a_file_system_below_that_hangs_is_not_waited_for() {
         use std::os::fd::AsRawFd;
@@ -463,7 +466,7 @@ mod tests {
             Ok(fuse) => fuse,
             Err(why) => return seekless_skip::skipped(format!("/dev/fuse: {why}")),
         };
-        // Nobody reads what it asks.
+        // No process reads its requests.
         let with = format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd());
         let with = CString::new(with).unwrap();
         let flags = rustix::mount::MountFlags::empty();
@@ -475,7 +478,7 @@ mod tests {
         let trees = [tree.path().to_path_buf()];
         let looking = thread::spawn(move || tell.send(seen(&trees, 100, false)));
         let seen = told.recv_timeout(Duration::from_secs(20));
-        // With its server gone, a call that waits for it fails.
+        // Without its server, a call that waits for it fails.
         drop(fuse);
         looking.join().unwrap().unwrap();
         assert_eq!(seen, Ok((3, 8, 0)));
@@ -505,7 +508,7 @@ mod tests {
         let tree = tree();
         let trees = [tree.path().to_path_buf()];
         assert_eq!(seen(&trees, 4, false), (4, 0, 13));
-        // Its root is listed for the folders in it, and those are not.
+        // Its root is listed for the folders in it, and those are not listed.
         assert_eq!(seen(&trees, 1, false), (1, 0, 2));
     }
 
@@ -518,8 +521,9 @@ mod tests {
         assert_eq!(seen(&[tree.path().into()], u64::MAX, false), (1, many as u64, 0));
     }
 
-    /// So many rounds over a tree of `tree` entries, a sixth of them folders, where memory has room for
-    /// `room`: all are lost or none, as the kernel evicts what was used longest ago. How many were in each.
+    /// Runs `count` rounds over a tree of `tree` entries, a sixth of them folders, with memory for `room`.
+    /// All entries are evicted or none, because the kernel evicts those used longest ago. Returns the entries
+    /// visited in each round.
     fn rounds(pace: &mut Pace, count: usize, tree: u64, room: u64, is_warm: bool) -> Vec<u64> {
         let mut is_cold = !is_warm;
         let round = |_| {
@@ -554,7 +558,7 @@ mod tests {
         let lost = seen.iter().filter(|&&seen| seen > 150_000).count();
         assert!(lost < 25, "{lost} of 100 rounds read everything: {seen:?}");
         assert!(seen[50..].iter().sum::<u64>() / 50 > 75_000, "{seen:?}");
-        // Then there is nothing in memory for long, and at last enough.
+        // Then there is no memory for a long time, and at last enough.
         let seen = rounds(&mut pace, 100, 800_000, 0, true);
         assert!(seen[50] < 10, "{seen:?}");
         let seen = rounds(&mut pace, 200, 800_000, 1_000_000, true);
@@ -564,7 +568,7 @@ mod tests {
         assert!(lost < 25, "{lost} of 100 rounds read everything: {seen:?}");
     }
 
-    /// As after a daemon was started again.
+    /// As after a restart of the daemon.
     #[test]
     fn a_little_is_lost_of_what_was_in_memory_from_the_beginning() {
         let mut pace = Pace::new();

@@ -1,5 +1,4 @@
-//! Misses that no door holds up, as requests whose answers reach no client
-//! ([`seekless_wants::behind_a_miss`]).
+//! Misses that no door blocks, as requests whose answers reach no client ([`seekless_wants::behind_a_miss`]).
 
 use std::os::fd::AsFd;
 
@@ -9,21 +8,21 @@ use seekless_wants::{behind_a_miss, looked_at_behind};
 
 use crate::open_files::OpenFiles;
 
-/// Requests whose answers reach no client are numbered from here on; those of doors count from 1.
+/// First id of requests whose answers reach no client; ids of doors' requests start at 1.
 const MISSED_IDS: u64 = 1 << 62;
 
-/// Numbers the requests.
+/// The last id.
 #[derive(Default)]
 pub(crate) struct Missed(u64);
 
 impl Missed {
-    /// What the kernel reads for a miss at `from`, and the request for what follows it; none where nothing is
-    /// missing there.
+    /// The bytes that the kernel reads for a miss at `from`, and a request for those behind them. `None` for
+    /// either if nothing is missing there.
     pub(crate) fn events(&mut self, files: &mut OpenFiles, file: FileId, from: u64) -> [Option<Event>; 2] {
         let Some(open) = files.get(file) else { return [None, None] };
         let size = open.edition.size;
         let looked_at = looked_at_behind(from, size);
-        // What is on its way counts as there.
+        // Bytes in flight count as resident.
         let there = resident_prefix(open.source.as_fd(), from, looked_at).unwrap_or(looked_at);
         let by_kernel = Event::ReadByKernel { file, offset: from, len: there };
         let request = behind_a_miss(from, there, size).and_then(|(offset, len)| {

@@ -1,14 +1,15 @@
-//! Files that are read before their readers open them: the thread beside a disk's that may wait for it.
+//! Files that are read before their readers open them: a thread beside a disk's thread that may wait for the
+//! disk.
 //!
 //! ```text
 //!  disk thread -- Heard: a head or an end was read, a file came --> Successors (which files are next)
 //!              <- Order: bring the head of this file in, cancel --- Folder (lists, opens)
 //! ```
 //!
-//! Which files, how many and until when is decided in [`seekless_successors`]. Listing a folder and opening a
-//! file may ask the disk, so a thread of its own does it: no reader and no other disk waits. Whatever cannot
-//! be listed or opened is left alone. No descriptor is kept but those of files whose heads are asked for, so
-//! that a file system can be unmounted.
+//! [`seekless_successors`] decides which files, how many and until when. Listing a folder and opening a file
+//! may read from the disk, so a thread of its own does it: no reader and no other disk waits. A folder or
+//! file that cannot be listed or opened is skipped. Only descriptors of files whose heads are being requested
+//! are kept, so that a file system can be unmounted.
 
 mod folder;
 
@@ -34,52 +35,53 @@ use crate::snapshot::Snapshot;
 use crate::worker::short_name;
 use folder::{Folder, Permissions, folder_of};
 
-/// Requests for files ahead are numbered from here on; those of doors count from 1.
+/// First id of requests for files ahead; ids of doors' requests start at 1.
 const FORETOLD_IDS: u64 = 1 << 61;
 
-/// Most messages on their way to the thread. Reads are dropped at half of it, so that the end of what was
-/// asked for is always heard. At a quarter of it a folder that is slow to list loses reads of fast programs.
+/// Maximum number of messages queued for the thread. Reads are dropped at half of it, so that the end of a
+/// request always gets through. At a quarter of it, a folder that is slow to list loses reads of fast
+/// programs.
 const HEARD_MAX: usize = 8 * FILES_AHEAD_MAX as usize;
 
-/// Most folders whose paths are remembered before they are listed.
+/// Maximum number of folders whose paths are remembered before they are listed.
 const SEEN_MAX: usize = 1024;
 
 /// Files that were brought in for a user ([`Foretold::take`]).
 ///
-/// A user shows by a descriptor that it may read a file, and reports count for such files alone. What was
-/// opened for it without one is remembered here until it is first read.
+/// A user proves with a descriptor that it may read a file, and its reports count for such files only. A file
+/// opened for the user without a descriptor is remembered here until it is first read.
 #[derive(Debug, Default)]
 pub struct Foretold(Mutex<HashSet<(u32, FileId)>>);
 
 impl Foretold {
-    /// Whether this file was brought in for this reader, and has not been read since.
+    /// Whether this file was brought in for this reader and has not been read since.
     pub fn take(&self, reader: u32, file: FileId) -> bool {
         lock(&self.0).remove(&(reader, file))
     }
 
-    /// Whether every such file has been read.
+    /// Whether all such files have been read.
     pub fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
 }
 
-/// What the disk's thread tells.
+/// What the disk's thread reports.
 pub(crate) enum Heard {
     /// The head of a file was read, or its end, or both.
     Read(Box<HeardRead>),
-    /// What was asked for is in memory, or is not to come.
+    /// The requested bytes are in memory, or will not come.
     Came { reader: u32, file: FileId, resident: bool },
-    /// A reader in the order of the disk was left alone for a while.
+    /// A reader in disk order was left alone for a while.
     GoesOnUnheard { reader: u32 },
 }
 
-/// A read of a head or an end.
+/// A read of the head or the end of a file.
 pub(crate) struct HeardRead {
     pub(crate) reader: u32,
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// How it is read, if it is open.
+    /// How to read the file, if it is open.
     pub(crate) open: Option<HeardFile>,
 }
 
@@ -91,22 +93,22 @@ pub(crate) struct HeardFile {
     pub(crate) on: FileSystem,
 }
 
-/// Where the file system of a file begins on its disk, and the sizes of read-ahead calls there.
+/// Start of a file's file system on its disk, and the sizes of read-ahead calls there.
 #[derive(Clone, Copy)]
 pub(crate) struct FileSystem {
     pub(crate) start: u64,
     pub(crate) steps: Steps,
 }
 
-/// What the disk's thread is to do.
+/// What the disk's thread must do.
 pub(crate) enum Order {
-    /// Have these bytes brought in, in the order of the disk.
+    /// Bring in these bytes, in disk order.
     Foretell(Box<Foretell>),
-    /// Nobody comes for them.
+    /// No reader comes for them.
     Cancel(RequestId),
 }
 
-/// Bytes of a file that no reader asked for.
+/// Bytes of a file that no reader requested.
 pub(crate) struct Foretell {
     pub(crate) id: RequestId,
     pub(crate) reader: u32,
@@ -118,17 +120,17 @@ pub(crate) struct Foretell {
     pub(crate) len: u64,
 }
 
-/// The disk thread's end.
+/// The disk thread's handle.
 pub(crate) struct NextFiles {
     tell: Sender<Heard>,
     pub(crate) orders: Receiver<Order>,
 }
 
 impl NextFiles {
-    /// Starts the thread of a disk. It ends when what is returned is dropped.
+    /// Starts the thread of a disk. It ends when the returned handle is dropped.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(
         disk: &str,
         began: Instant,
@@ -154,21 +156,21 @@ impl NextFiles {
         Ok(NextFiles { tell, orders })
     }
 
-    /// A head or an end was read. Lossy: a thread that is behind misses it.
+    /// Reports a read of a head or an end. Lossy: dropped if the thread is behind.
     pub(crate) fn read(&self, read: HeardRead) {
         if self.tell.len() < HEARD_MAX / 2 {
             let _ = self.tell.try_send(Heard::Read(Box::new(read)));
         }
     }
 
-    /// A reader in the order of the disk was left alone for a while. Lossy as well.
+    /// Reports that a reader in disk order was left alone for a while. Lossy.
     pub(crate) fn goes_on_unheard(&self, reader: u32) {
         if self.tell.len() < HEARD_MAX / 2 {
             let _ = self.tell.try_send(Heard::GoesOnUnheard { reader });
         }
     }
 
-    /// Called when what was asked for is in memory or is not to come.
+    /// Called when the requested bytes are in memory or will not come.
     pub(crate) fn on_answer(&self, reader: u32, file: FileId) -> impl FnOnce(bool) + Send + use<> {
         let tell = self.tell.clone();
         move |resident| {
@@ -178,7 +180,7 @@ impl NextFiles {
 }
 
 impl DiskLoop {
-    /// Tells of reads of heads and ends, which show what comes next; not while the disk is left to its
+    /// Reports reads of heads and ends, which show what comes next. Not while the disk is left to its
     /// readers.
     pub(crate) fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
         let Some(next_files) = self.next_files.as_ref().filter(|_| !self.resting) else { return };
@@ -194,7 +196,8 @@ impl DiskLoop {
         next_files.read(HeardRead { reader, file, offset, len, open });
     }
 
-    /// A request has its answer; whether its reader is not heard of from here on.
+    /// A request was answered. If it passed for disk order, its reader asks no more for a while, which is
+    /// reported.
     pub(crate) fn answered(&self, reader: u32, verdict: Verdict) {
         if let (Verdict::Pass(Reason::DiskOrder), Some(next_files)) = (verdict, &self.next_files) {
             next_files.goes_on_unheard(reader);
@@ -226,7 +229,7 @@ impl DiskLoop {
     }
 }
 
-/// A folder that a reader has read a file of.
+/// A folder in which a reader has read a file.
 struct Seen {
     path: PathBuf,
     /// Name of that file.
@@ -236,7 +239,7 @@ struct Seen {
     on: FileSystem,
 }
 
-/// What the thread runs.
+/// The state of the thread.
 struct Opener {
     successors: Successors,
     began: Instant,
@@ -298,7 +301,7 @@ impl Opener {
         self.successors.read(now, Read { reader, file, folder, head, end, place });
     }
 
-    /// The folder of a file that was read; how it is found again is remembered.
+    /// The folder of a file that was read. How to find it again is remembered.
     fn folder(&mut self, reader: u32, file: FileId, open: &HeardFile) -> Option<FileId> {
         let (path, name, folder) = folder_of(open.source.as_fd())?;
         let key = (reader, folder);
@@ -312,7 +315,7 @@ impl Opener {
         Some(folder)
     }
 
-    /// Does what is to be done; `false`: the disk's thread is gone.
+    /// Executes pending actions. Returns `false` if the disk's thread has ended.
     fn act(&mut self) -> bool {
         let mut opens = Vec::new();
         loop {
@@ -333,7 +336,7 @@ impl Opener {
             if opens.is_empty() {
                 return true;
             }
-            // Files that were made together have their inodes in one block.
+            // Files made together have their inodes in one block.
             opens.sort_unstable_by_key(|&(reader, folder, _, file)| (reader, folder, file));
             let mut at: Option<((u32, FileId), _)> = None;
             for (reader, folder, entry, file) in opens.drain(..) {
@@ -372,7 +375,7 @@ impl Opener {
         folders.retain(|&(reader, folder), _| successors.is_listed(reader, folder));
     }
 
-    /// Asks for the head of a file; `false`: the disk's thread is gone.
+    /// Requests the head of a file. Returns `false` if the disk's thread has ended.
     fn foretell(
         &mut self,
         reader: u32,
@@ -382,7 +385,8 @@ impl Opener {
         on: FileSystem,
     ) -> bool {
         let last = head(edition.size);
-        // What the kernel does not tell is brought in: its worker finds what is there.
+        // If the kernel does not report residency, everything is requested: the worker finds what is in
+        // memory.
         let there = resident_prefix(source.as_fd(), 0, last).unwrap_or(0) / PAGE * PAGE;
         let len = last.saturating_sub(there);
         let id = RequestId(self.next_id);
@@ -394,7 +398,7 @@ impl Opener {
         len == 0 || self.order.send(Order::Foretell(Box::new(ask))).is_ok()
     }
 
-    /// A file is not to be read ahead.
+    /// A file will not be read ahead.
     fn leave(&mut self, reader: u32, file: FileId) {
         self.asked.remove(&(reader, file));
         self.foretold.take(reader, file);

@@ -1,4 +1,4 @@
-//! The files that the engine of a disk may read, and where on the disk they lie.
+//! The files that the engine of a disk may read, and their places on the disk.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -15,21 +15,21 @@ use crate::lock;
 use crate::volume::Renewed;
 use crate::worker::Job;
 
-/// How a file is read.
+/// How to read a file.
 pub(crate) struct OpenFile {
     pub(crate) source: Arc<Source>,
-    /// A passed descriptor is kept, because the file cannot be opened again.
+    /// Whether a passed descriptor is kept, because the file cannot be opened again.
     kept: bool,
     pub(crate) edition: Edition,
     /// First sector of the file system on the disk.
     pub(crate) start: u64,
     pub(crate) steps: Steps,
-    /// When it was last asked for or read.
+    /// When it was last requested or read.
     used: Instant,
 }
 
 impl OpenFile {
-    /// Whether it is read through a descriptor of another process, which lives for one piece.
+    /// Whether it is read through a descriptor of another process, which is kept for one piece only.
     fn is_passing(&self) -> bool {
         !self.source.is_own() && !self.kept
     }
@@ -40,17 +40,17 @@ impl OpenFile {
     }
 }
 
-/// Files, each open from its first request or announced read until the engine closes it. A file is read
-/// through the descriptor that was passed with its first request until it is opened again
-/// ([`crate::opener`]), or that request is answered.
+/// Open files, each from its first request or announced read until the engine closes it. A file is read
+/// through the descriptor passed with its first request until it is opened again ([`crate::opener`]) or that
+/// request is answered.
 pub(crate) struct OpenFiles {
     files: HashMap<FileId, OpenFile>,
     addresses: Addresses,
-    /// Of a file system on several disks: where its addresses lie.
+    /// Where addresses lie, for a file system on several disks.
     volume: Option<Renewed>,
     /// Files of all disks that need not be opened again.
     open: Arc<Mutex<HashSet<FileId>>>,
-    /// For calls that a file system can hold up.
+    /// For calls that a file system can block.
     pub(crate) aside: Aside,
 }
 
@@ -59,17 +59,17 @@ impl OpenFiles {
         OpenFiles { files: HashMap::new(), addresses: Addresses::default(), volume, open, aside }
     }
 
-    /// Files that were deleted.
+    /// Receives the files that were deleted.
     pub(crate) fn deleted(&self) -> &Receiver<FileId> {
         &self.aside.deleted
     }
 
-    /// What was learnt of holes since, in order.
+    /// The hole events since the last call, in order.
     pub(crate) fn learnt(&mut self) -> Vec<Event> {
         self.addresses.learnt()
     }
 
-    /// Asks a file system on several disks where it lies, once in a while.
+    /// Asks a file system on several disks for its layout, once in a while.
     pub(crate) fn renew_volume(&mut self, now: Instant) {
         let OpenFiles { files, volume: Some(volume), addresses, .. } = self else { return };
         let moved = volume.renew(now, || files.values().next().map(|open| open.source.clone()));
@@ -86,7 +86,7 @@ impl OpenFiles {
         self.files.is_empty()
     }
 
-    /// A file to be read through `source`, if it is not open yet. `start` and `steps` are those of its file
+    /// Adds a file to be read through `source`, if it is not open yet. `start` and `steps` belong to its file
     /// system.
     pub(crate) fn open(
         &mut self,
@@ -119,16 +119,16 @@ impl OpenFiles {
         lock(&self.open).insert(file);
     }
 
-    /// Lets go of a passed descriptor that nothing is read through any more. The engine has not closed the
-    /// file: what it still orders there fails, as on a file that cannot be read, and the next miss passes
-    /// another one.
+    /// Releases a passed descriptor that no read uses any more. The engine has not closed the file: further
+    /// reads of it fail, as on a file that cannot be read, and the next miss passes another descriptor.
     pub(crate) fn end_passing(&mut self, file: FileId) {
         if self.files.get(&file).is_some_and(OpenFile::is_unused) {
             self.close(file);
         }
     }
 
-    /// The same of every file: a worker lets go of a source a moment after it has said that it is done.
+    /// Releases all unused passed descriptors: a worker drops its source a moment after it has reported the
+    /// end.
     pub(crate) fn end_all_passing(&mut self) {
         let all = self.files.iter().filter(|(_, open)| open.is_unused()).map(|(&file, _)| file);
         all.collect::<Vec<_>>().into_iter().for_each(|file| self.close(file));
@@ -138,8 +138,7 @@ impl OpenFiles {
         self.files.get(&file)
     }
 
-    /// The disk address of an open file's byte at `offset`, and the size of the file, which is the one that
-    /// the address belongs to.
+    /// Disk address of an open file's byte at `offset`, and the file size that belongs to the address.
     pub(crate) fn locate(&mut self, file: FileId, offset: u64) -> Option<(Option<Lba>, u64)> {
         let OpenFile { source, edition, start, used, .. } = self.files.get_mut(&file)?;
         *used = Instant::now();
@@ -151,7 +150,7 @@ impl OpenFiles {
         Some((lba, edition.size))
     }
 
-    /// How a piece of an open file is read.
+    /// A job that reads a piece of an open file.
     pub(crate) fn job(&mut self, id: ReadId, file: FileId, offset: u64, len: u64) -> Option<Job> {
         let OpenFile { source, edition, steps, .. } = self.files.get(&file)?;
         let address = self.volume.as_ref().and_then(|_| self.addresses.of(file, *edition, source, offset));
@@ -172,7 +171,7 @@ impl OpenFiles {
         self.files.get(&file).is_some_and(|open| open.used.elapsed() < IN_USE)
     }
 
-    /// The open files of a device; `left` is dropped once they are closed.
+    /// The open files of a device. `left` is dropped once they are closed.
     pub(crate) fn leave(&self, dev: u64, left: Arc<Left>) -> Vec<FileId> {
         let of_device = || self.files.iter().filter(|(file, _)| file.dev == dev);
         self.aside.wait(of_device().map(|(_, open)| Arc::downgrade(&open.source)).collect(), left);

@@ -1,9 +1,9 @@
-//! Opens files again that another process has passed a descriptor of, so that the engine can go on reading
-//! them after the process has closed its own.
+//! Reopens files for which another process has passed a descriptor, so that the engine can read them after
+//! the process has closed its own.
 //!
-//! Opening may wait: for the server of the file, or for a program that scans what is opened. So a thread does
-//! it, one for each user of a door, while the first piece is read through the passed descriptor. A file is
-//! opened once, and kept open until its streams have ended.
+//! Opening may block, on the server of the file or on a program that scans files. So a thread does it, one
+//! for each user of a door, while the first piece is read through the passed descriptor. A file is opened
+//! once, and kept open until its streams have ended.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::devices::SharedDevices;
 use crate::door::Message;
 use crate::lock;
 
-/// Most files in line to be opened. Of one beyond each miss is read through the descriptor that came with it,
-/// and nothing is read ahead. At half of it a server that starts with as many new files at once is slower for
-/// its first seconds; at double a user whose files hang holds as many descriptors more.
+/// Maximum number of files waiting to be opened. Further ones are read through the descriptors that come with
+/// their misses, and nothing is read ahead. At half, a server that starts with as many new files at once is
+/// slower in its first seconds; at double, a user whose files hang occupies that many more descriptors.
 const FILES_MAX: usize = 256;
 
 struct ToOpen {
@@ -30,10 +30,10 @@ struct ToOpen {
     source: Arc<Source>,
 }
 
-/// A thread that opens files, started with the first one.
+/// A thread that opens files, started with the first file.
 pub struct Opener {
     devices: SharedDevices,
-    /// In line or being opened.
+    /// Files waiting to be opened, or being opened.
     files: Arc<Mutex<HashSet<FileId>>>,
     thread: OnceLock<Option<Sender<ToOpen>>>,
 }
@@ -49,7 +49,7 @@ impl Opener {
         Opener { devices, files: Arc::default(), thread: OnceLock::new() }
     }
 
-    /// Has a file opened for a disk's thread, unless it is open or about to be. Does not wait.
+    /// Opens a file for a disk's thread, unless it is open or about to be. Does not block.
     pub(crate) fn open(&self, disk: usize, file: FileId, source: Arc<Source>) {
         if lock(&self.devices).has_open(file) || !lock(&self.files).insert(file) {
             return;
@@ -76,7 +76,7 @@ impl Opener {
                         None
                     }
                 };
-                // A thread that is behind hears of it with the next miss.
+                // If the thread is behind, the next miss brings the file again.
                 if let Some(source) = opened {
                     let _ = lock(&devices).send(disk, Message::Opened { file, source });
                 }

@@ -1,9 +1,8 @@
-//! Does what [`Action::Pin`], `Renew` and `Unpin` say, by [`seekless_kernel::hold`].
+//! Carries out [`Action::Pin`], `Renew` and `Unpin`, with [`seekless_kernel::hold`].
 //!
-//! A thread beside each disk's does it: touching the pages of 4 MiB takes a third of a millisecond, and a
-//! page that leaves memory in this very moment is read again. Neither the disk nor a client that waits for an
-//! answer should wait for that. Work is done in the order in which it was ordered, so that what is unpinned
-//! stays so.
+//! A thread beside each disk's thread does it: touching the pages of 4 MiB takes a third of a millisecond,
+//! and a page that is evicted at that moment is read again. Neither the disk nor a client that waits for an
+//! answer should wait for that. Orders are executed in sequence, so that unpinned ranges stay unpinned.
 //!
 //! [`Action::Pin`]: seekless_policy::Action::Pin
 
@@ -22,10 +21,10 @@ use seekless_policy::FileId;
 
 use crate::worker::short_name;
 
-/// Most orders waiting for the thread. Hints are left out when half of the places are taken.
+/// Maximum number of orders queued for the thread. Hints are dropped when half of the places are taken.
 const ORDERS_MAX: usize = 256;
 
-/// A backlog is handed over after this at the latest.
+/// Maximum delay until a backlog is retried.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Bytes of a file, `[start, end)`.
@@ -49,12 +48,13 @@ enum Order {
     Unpin(Span, bool),
 }
 
-/// The disk thread's end. The other thread ends with it, and everything is unpinned then.
+/// The disk thread's handle. The other thread ends with it, and unpins everything.
 pub(crate) struct Pinner {
     orders: Sender<Order>,
-    /// What did not fit: only what must not be lost, so never more than is pinned.
+    /// Orders that did not fit. Only orders that must not be lost are kept, so never more than there are
+    /// pins.
     backlog: VecDeque<Order>,
-    /// Stretches pinned now.
+    /// Number of pinned ranges.
     count: Arc<AtomicUsize>,
 }
 
@@ -62,7 +62,7 @@ impl Pinner {
     /// Starts the thread of a disk.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(disk: &str) -> io::Result<Pinner> {
         let (orders, todo) = bounded(ORDERS_MAX);
         let count = Arc::new(AtomicUsize::new(0));
@@ -79,7 +79,7 @@ impl Pinner {
         Ok(Pinner { orders, backlog: VecDeque::new(), count })
     }
 
-    /// Stretches pinned now, as the thread has them.
+    /// Number of pinned ranges, as counted by the thread.
     pub(crate) fn count(&self) -> Arc<AtomicUsize> {
         self.count.clone()
     }
@@ -105,7 +105,7 @@ impl Pinner {
         self.flush();
     }
 
-    /// Hands over what did not fit before. If some of it still does not, says when to try again.
+    /// Sends the backlog. If some of it does not fit, returns when to try again.
     pub(crate) fn flush(&mut self) -> Option<Instant> {
         while let Some(order) = self.backlog.pop_front() {
             match self.orders.try_send(order) {
@@ -114,7 +114,7 @@ impl Pinner {
                     self.backlog.push_front(order);
                     return Some(Instant::now() + AGAIN);
                 }
-                // The thread is gone, and everything it had pinned with it.
+                // The thread has ended, and everything it had pinned is unpinned.
                 Err(TrySendError::Disconnected(_)) => {}
             }
         }
@@ -122,7 +122,7 @@ impl Pinner {
     }
 }
 
-/// What is mapped, by file and by where it begins.
+/// The mappings, by file and start.
 #[derive(Default)]
 struct Pinned {
     files: HashMap<FileId, Holds>,
@@ -131,7 +131,8 @@ struct Pinned {
 /// The mappings of a file.
 struct Holds {
     by_start: BTreeMap<u64, Hold>,
-    /// A mapping keeps its file open. Whoever waits for the end of this one waits for the mappings too.
+    /// A mapping keeps its file open. A thread that waits until this source is dropped waits for the mappings
+    /// too.
     _source: Arc<Source>,
 }
 
@@ -139,7 +140,7 @@ impl Pinned {
     fn carry_out(&mut self, order: Order) {
         match order {
             Order::Pin(span, source) => {
-                // What cannot be mapped is left to the kernel.
+                // If it cannot be mapped, its pages are left to the kernel.
                 if let Ok(hold) = Hold::new(source.as_fd(), span.start, span.end - span.start) {
                     let new = || Holds { by_start: BTreeMap::new(), _source: source.clone() };
                     let holds = self.files.entry(span.file).or_insert_with(new);
@@ -149,7 +150,7 @@ impl Pinned {
             Order::Renew(span, source) => {
                 let holds = self.files.get(&span.file).into_iter().flat_map(|holds| &holds.by_start);
                 for (_, hold) in holds.filter(|(_, h)| h.offset() < span.end && span.start < h.end()) {
-                    // What cannot be renewed stays mapped.
+                    // If it cannot be renewed, it stays mapped.
                     let _ = hold.renew(source.as_fd());
                 }
             }
@@ -200,7 +201,7 @@ mod tests {
         Span { file: FILE, start, end }
     }
 
-    /// A file that is in memory, all of it.
+    /// A file that is in memory completely.
     fn source() -> Arc<Source> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![1; 16 << 20]).unwrap();

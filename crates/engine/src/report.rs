@@ -1,6 +1,6 @@
-//! What a disk thread counts, as JSON: a disk's part of `seekless daemon status --json`.
+//! The counters of a disk thread as JSON: a disk's part of `seekless daemon status --json`.
 //!
-//! Times are in milliseconds, sizes in bytes, counts since the thread started unless the name says "now" or
+//! Times are in milliseconds, sizes in bytes. Counts start with the thread unless the name says "now" or
 //! "max".
 
 use std::collections::BTreeMap;
@@ -13,46 +13,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::Snapshot;
 
-/// One queue.
+/// The report of one disk queue.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DiskReport {
     /// Kernel name of the disk, or `common`.
     pub name: String,
     /// Requests that reached the queue.
     pub requests: u64,
-    /// Of them covered by a read queued or in flight for another.
+    /// Requests covered by a read that was queued or in flight for another.
     pub attached: u64,
-    /// Answered "resident".
+    /// Requests answered "resident".
     pub resident: u64,
-    /// Answered "pass", by reason.
+    /// Requests answered "pass", by reason.
     pub passed: BTreeMap<String, u64>,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes_wanted: u64,
     /// Pieces read.
     pub reads: u64,
-    /// Their bytes, in memory already or not; the ledger has those that came from the disk.
+    /// Bytes of these pieces, in memory already or not; the ledger has those that came from the disk.
     pub bytes_read: u64,
     /// Pieces that failed.
     pub reads_failed: u64,
-    /// Pieces dropped unread because no request waited for them any more.
+    /// Pieces withdrawn unread because no request waited for them any more.
     pub dropped: u64,
     /// Reads that doors reported, hit or miss.
     pub accesses: u64,
     /// Pieces read ahead of need.
     pub ahead: u64,
-    /// Times a piece was held back for lack of budget.
+    /// Times that a piece was held back for lack of budget.
     pub held_back: u64,
-    /// Bytes fetched for a stream and gone before it came to read them.
+    /// Bytes fetched for a stream and evicted before it read them.
     pub bytes_evicted_unused: u64,
     /// Bytes fetched for streams which ended before they read them.
     pub bytes_wasted: u64,
-    /// Bytes given back because others are used sooner.
+    /// Bytes given back because other bytes are used sooner.
     pub bytes_dropped: u64,
     /// Streams known now.
     pub streams_now: u64,
     /// Bytes fetched and not yet read now.
     pub bytes_unread_now: u64,
-    /// Most bytes that may lie fetched and not yet read.
+    /// Maximum of bytes fetched and not yet read.
     pub budget_bytes: u64,
     /// Requests waiting now.
     pub waiting_now: u64,
@@ -62,70 +62,71 @@ pub struct DiskReport {
     pub queued_now: u64,
     /// Pieces in flight now.
     pub in_flight_now: u64,
-    /// Most pieces that were ever in flight together.
+    /// Most pieces ever in flight together.
     pub in_flight_max: u64,
-    /// From a request's arrival to its answer, of those answered "resident".
+    /// Time from a request's arrival to its answer, of those answered "resident".
     pub wait: Durations,
-    /// From a piece's submission to its end.
+    /// Time from a piece's submission to its end.
     pub service: Durations,
-    /// The disk standing still between two pieces although one was queued.
+    /// Time that the disk was idle between two pieces although one was queued.
     pub gap: Durations,
-    /// Pages asked for twice: cut off by the kernel, or evicted.
+    /// Pages requested twice, because the kernel cut a read short or evicted them.
     pub second_try_pages: u64,
     /// Pages evicted before their piece was complete.
     pub lost_pages: u64,
-    /// Pieces kept mapped until they are read, now.
+    /// Number of pieces kept mapped until they are read, now.
     #[serde(default)]
     pub pieces_held_now: u64,
-    /// Files that were read before their readers opened them; all zero without `--next-files on`.
+    /// Files that were read before their readers opened them. All zero without `--next-files on`.
     #[serde(default)]
     pub next_files: seekless_successors::Stats,
-    /// The last read error, if there was one.
+    /// The last read error.
     pub last_error: Option<String>,
     /// The disk's memory, and what bounds the budget.
     #[serde(default)]
     pub memory: MemoryReport,
-    /// The prefetch size of now, and what decides it.
+    /// The current prefetch size, and what decides it.
     #[serde(default)]
     pub size: SizeReport,
-    /// What became of every byte, as far as it was observed: evictions are noticed when memory is looked at.
+    /// What became of every byte, as far as it was observed: evictions are noticed when memory is probed.
     #[serde(default)]
     pub ledger: Totals,
-    /// The same as parts of the requested bytes: \[A\]'s Table 1.
+    /// The ledger as fractions of the requested bytes: \[A\]'s Table 1.
     #[serde(default)]
     pub table1: Ratios,
-    /// Mean time that bytes evicted before use had been in memory; `None` while there are none.
+    /// Mean time that bytes evicted before use had been in memory; `None` if there are none.
     #[serde(default)]
     pub eviction_ms: Option<f64>,
     /// Time with at least one read in flight.
     #[serde(default)]
     pub disk_ms: f64,
-    /// The measured media rate, bytes a second, mean over the disk; 0 of a disk that was not measured.
+    /// The measured media rate, bytes a second, mean over the disk; 0 if the disk was not measured.
     #[serde(default)]
     pub media_rate: f64,
-    /// What file sets had of the disk.
+    /// What file sets got of the disk.
     #[serde(default)]
     pub file_sets: FileSetUse,
 }
 
-/// What file sets had of a disk: ranges of files whose readers take them in any order.
+/// What file sets got of a disk. Their readers take ranges of files in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileSetUse {
-    /// Requests that reached the queue for them; `requests` counts them too.
+    /// Requests of file sets that reached the queue; `requests` counts them too.
     pub requests: u64,
     /// Bytes that the disk brought in for them and that their readers took.
     pub bytes_taken: u64,
-    /// Bytes that they asked for and that no reader took.
+    /// Bytes that were requested and that no reader took.
     pub bytes_left: u64,
-    /// Bytes asked for and not taken now.
+    /// Bytes requested and not taken now.
     pub bytes_untaken_now: u64,
-    /// Of `disk_ms`, the time spent on them.
+    /// Part of `disk_ms` spent on them.
     pub disk_ms: f64,
 }
 
 impl DiskReport {
-    /// What the measured media rate needs for the bytes that came from the disk, seconds; never more than the
-    /// disk was busy. The rest of that time is positioning. `None` where the disk was not measured.
+    /// Time to transfer the bytes that came from the disk at the measured media rate, in seconds; at most the
+    /// time that the disk was busy. The rest of that time is positioning. `None` if the disk was not
+    /// measured.
     pub fn transfer_seconds(&self) -> Option<f64> {
         (self.media_rate > 0.0).then(|| (self.ledger.disk as f64 / self.media_rate).min(self.disk_ms / 1e3))
     }
@@ -187,19 +188,19 @@ impl DiskReport {
 /// A distribution of durations. Quantiles are upper bounds with a resolution of a factor of two.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Durations {
-    /// How many.
+    /// Number of durations.
     pub count: u64,
     /// Arithmetic mean.
     pub mean_ms: f64,
     /// Median.
     pub p50_ms: f64,
-    /// 95 of 100 are not longer.
+    /// 95th percentile.
     pub p95_ms: f64,
-    /// 99 of 100 are not longer.
+    /// 99th percentile.
     pub p99_ms: f64,
     /// The longest.
     pub max_ms: f64,
-    /// Upper edge in milliseconds and count of every bucket that holds anything.
+    /// Upper edge in milliseconds and count of every bucket that is not empty.
     pub buckets: Vec<(f64, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a disk thread knows about itself, for the statistics.
+//! The state of a disk thread, for statistics.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
@@ -13,29 +13,29 @@ use crate::lock;
 /// The state of a disk thread.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The engine's own.
+    /// Counters of the engine.
     pub engine: Stats,
-    /// From the end of a piece to the start of the next while one was queued and nothing else in flight: time
-    /// the disk stood still on our account.
+    /// Time from the end of a piece to the start of the next while one was queued and nothing else was in
+    /// flight: the disk was idle because of this program.
     pub gap: Histogram,
-    /// Pages asked for twice.
+    /// Pages requested twice.
     pub second_try_pages: u64,
     /// Pages evicted before their piece was complete.
     pub lost_pages: u64,
-    /// Stretches pinned now, as the pinner has them.
+    /// Number of pinned ranges, as counted by the pinner.
     pub pinned: Arc<AtomicUsize>,
     /// Files that were read before their readers opened them.
     pub next_files: Arc<Mutex<seekless_successors::Stats>>,
-    /// The last read error, if there was one.
+    /// The last read error.
     pub last_error: Option<String>,
     /// The measured media rate, bytes a second; 0 without a profile.
     pub media_rate: f64,
-    /// Where parts with heads of their own begin, the first left out, in addresses of the device
+    /// Start addresses of the parts with their own heads, except the first, in addresses of the device
     /// ([`seekless_policy::Config::parts`]).
     pub parts: Vec<Lba>,
 }
 
-/// The disk thread's end of a snapshot that others read.
+/// The disk thread's end of a published snapshot.
 pub(crate) struct Statistics {
     own: Snapshot,
     published: Arc<Mutex<Snapshot>>,
@@ -49,19 +49,19 @@ impl Statistics {
         Statistics { published: Arc::new(Mutex::new(own.clone())), own, idle_since: None }
     }
 
-    /// What others see.
+    /// The published snapshot.
     pub(crate) fn published(&self) -> Arc<Mutex<Snapshot>> {
         self.published.clone()
     }
 
-    /// A worker has taken up a piece.
+    /// A worker has started on a piece.
     pub(crate) fn read_began(&mut self, at: Instant) {
         if let Some(since) = self.idle_since.take() {
             self.own.gap.record(Nanos(at.saturating_duration_since(since).as_nanos() as u64));
         }
     }
 
-    /// A read is over; `before` is the engine's state before it hears of that.
+    /// A read has ended. `before` is the engine's state before this event.
     pub(crate) fn read_ended(
         &mut self,
         at: Instant,
@@ -83,7 +83,7 @@ impl Statistics {
         }
     }
 
-    /// Shows others the state of now.
+    /// Publishes the current state.
     pub(crate) fn publish(&mut self, engine: Stats) {
         self.own.engine = engine;
         lock(&self.published).clone_from(&self.own);

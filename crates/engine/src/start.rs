@@ -1,4 +1,4 @@
-//! Starts the thread of a disk, with what is known of the disk before it is first read.
+//! Starts the thread of a disk with what is known of the disk before it is first read.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -31,13 +31,13 @@ use crate::snapshot::{Snapshot, Statistics};
 use crate::volume::{Renewed, Volume};
 use crate::worker::{DiskThreads, Workers, short_name};
 
-/// The doors' end of a disk thread.
+/// The doors' handle of a disk thread.
 pub(crate) struct DiskThread {
     pub(crate) name: String,
     pub(crate) snapshot: Arc<Mutex<Snapshot>>,
     sender: Sender<Message>,
     thread: JoinHandle<()>,
-    /// Whether its disks are queued otherwise than it knows.
+    /// Set once the layout of its file system has changed, so that its queues no longer match.
     replaced: Arc<AtomicBool>,
     threads: DiskThreads,
     retired: bool,
@@ -46,31 +46,31 @@ pub(crate) struct DiskThread {
 /// What the threads of all disks share.
 #[derive(Clone, Default)]
 pub(crate) struct AllDisks {
-    /// The memory that they share.
+    /// The memory of the machine.
     pub(crate) memory: Arc<SharedMemory>,
     /// Whether the disks are left to their readers ([`seekless_policy::Event::Rest`]).
     pub(crate) rests: Arc<AtomicBool>,
-    /// What the table of bitrates says.
+    /// Bitrates from the table.
     pub(crate) bitrates: Arc<Bitrates>,
-    /// What was brought in for users that have not shown it.
+    /// Files brought in for users that have not opened them.
     pub(crate) foretold: Arc<Foretold>,
-    /// Files that disk threads have open by themselves.
+    /// Files that disk threads have opened again.
     pub(crate) open: Arc<Mutex<HashSet<FileId>>>,
 }
 
-/// What is told of the disk of a thread by its topology.
+/// What the topology says about the disk of a thread.
 pub(crate) enum Told {
-    /// Nothing more than its name.
+    /// Only its name.
     Name,
-    /// It is a file system on so many disks, and where it lies on them; or why that is not known.
+    /// Member disks and layout, or why unknown.
     Joined(usize, Result<Box<Volume>, String>),
 }
 
 impl DiskThread {
-    /// Starts the thread of a disk and its workers. It is not counted in `all` yet.
+    /// Starts the thread of a disk and its workers. It is not yet counted in `all`.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(
         name: &str,
         told: Told,
@@ -84,14 +84,14 @@ impl DiskThread {
         let engine = DiskEngine::new(config);
         let config = engine.config();
         let log = DiskLog::begin(settings.decisions.clone(), name, config);
-        // Twice the queue: requests the engine will pass are refused quickly and may come in bursts.
+        // Twice the queue: requests that the engine will pass are answered quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
         let aside = Aside::start(name, workers.reporter())?;
         let threads = workers.threads();
         let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
         let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
-        // Addresses that clients tell of a file system on several disks are its own.
+        // For a file system on several disks, clients give addresses of the file system.
         let parts = if volume.is_some() { Vec::new() } else { config.parts.clone() };
         let pinned = pinner.as_ref().map_or_else(Arc::default, Pinner::count);
         let statistics = Statistics::new(pinned, media_rate, parts);
@@ -130,17 +130,17 @@ impl DiskThread {
         Ok(DiskThread { name: name.to_string(), snapshot, sender, thread, replaced, threads, retired: false })
     }
 
-    /// Whether another thread is to take its place.
+    /// Whether another thread must take its place.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Relaxed)
     }
 
-    /// Its own, and those that wait for its disk.
+    /// Its own thread, and those that wait for its disk.
     pub(crate) fn threads(&self) -> &DiskThreads {
         &self.threads
     }
 
-    /// Its disk is gone: it passes what waits and ends, when its disk lets it. It takes nothing any more.
+    /// The disk is gone: the thread accepts nothing more, passes what waits, and ends when its disk lets it.
     pub(crate) fn retire(&mut self) {
         (self.sender, _) = bounded(0);
         self.retired = true;
@@ -151,8 +151,7 @@ impl DiskThread {
         self.retired
     }
 
-    /// Hands a message over; gives it back if the thread cannot take it now. Reports leave half of the room
-    /// to calls.
+    /// Sends a message. Returns it if the thread cannot take it now. Reports leave half of the room to calls.
     pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
         let room = self.sender.capacity().unwrap_or(usize::MAX);
         if message.is_report() && self.sender.len() >= room / 2 {
@@ -163,8 +162,8 @@ impl DiskThread {
         })
     }
 
-    /// Ends the thread, which passes what waits; its workers end when their disk lets them. Waits for it, but
-    /// no longer than a moment: a disk that hangs must not keep the program from ending.
+    /// Ends the thread, which passes what waits; its workers end when their disk lets them. Waits only for a
+    /// moment, because a disk that hangs must not keep the program from ending.
     pub(crate) fn stop(self) {
         drop(self.sender);
         for _ in 0..100 {
@@ -180,13 +179,13 @@ impl DiskThread {
 struct Setup {
     disk: Disk,
     config: Config,
-    /// Where it is measured how many pieces the disk bears at once; `None` if its layout says so.
+    /// Measures the concurrency limit; `None` if the layout gives it.
     kinds: Option<Arc<Kinds>>,
     volume: Option<Volume>,
 }
 
 impl Setup {
-    /// For the disk of this kernel name, which has so much memory at first.
+    /// For the disk with this kernel name, with this memory at first.
     fn of(name: &str, told: Told, settings: &Settings, memory: MemoryLimit) -> Setup {
         let disk = Disk::look_up(name, &settings.profiles);
         let mut config = settings.spindle.clone();
@@ -225,7 +224,7 @@ impl Setup {
             }
             Told::Name => {}
         }
-        // The common queue of several disks, and the papers' queue, have one piece at once by intent.
+        // The common queue of several disks, and the papers' queue, have one piece in flight by design.
         let own = (is_block(name) || several) && config.order == OrderKind::Sweep;
         config.find_in_flight = measured && own;
         let kinds = (measured && config.mode.serialises()).then(|| settings.kinds.clone());

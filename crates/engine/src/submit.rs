@@ -1,9 +1,9 @@
-//! How a call enters the engine, whatever door it comes through.
+//! How a call enters the engine, from any door.
 //!
-//! A door makes a [`ForwardedCall`] of what its transport says (a frame, an event of the kernel, an HTTP
-//! request) and submits it ([`Engine::submit`]). Which bytes are waited for, where their disk is, what of
-//! them is in memory, and what is asked of the disk thread is decided here. While that goes on the door is
-//! asked what only it can know: [`Transport`].
+//! A door makes a [`ForwardedCall`] from its transport (a frame, an event of the kernel, an HTTP request) and
+//! submits it ([`Engine::submit`]). This module decides which bytes the call waits for, which disk they are
+//! on, what of them is in memory, and what to request from the disk thread. Meanwhile it asks the door for
+//! what only the door knows ([`Transport`]).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,27 +27,27 @@ use crate::opener::Opener;
 /// A call that a door forwards.
 #[derive(Clone, Copy, Debug)]
 pub struct ForwardedCall {
-    /// Whose it is, as far as the door tells readers apart: the user's number, else 0.
+    /// Its reader, as far as the door distinguishes readers: the user id, else 0.
     pub reader: u32,
     /// Which file.
     pub file: FileId,
     /// Its size and time of change.
     pub edition: Edition,
-    /// The bytes it names, as far as the file goes.
+    /// The bytes it wants, within the file.
     pub want: Want,
-    /// What its client says of when and how fast.
+    /// The client's demand.
     pub demand: ClientDemand,
-    /// Bytes from its beginning that the door has found in memory; `None`: it has not looked.
+    /// Bytes from its beginning that the door has found in memory; `None` if the door has not checked.
     pub resident: Option<u64>,
-    /// How far the door likes to know what is in memory, bytes from the beginning of the call.
+    /// How far the door wants to know what is in memory, in bytes from the beginning of the call.
     pub look_upto: u64,
-    /// The door will not report the read that follows the answer, so a `Resident` one counts as that read.
-    /// How much it takes, and when, is unknown ([`Taken::Unknown`]).
+    /// Whether the door will not report the read that follows the answer, so that a `Resident` answer counts
+    /// as that read. How much the read takes, and when, is unknown ([`Taken::Unknown`]).
     pub answer_is_read: bool,
 }
 
 impl ForwardedCall {
-    /// A call of `len` bytes from `offset` on of a file held open as `fd`.
+    /// A call for `len` bytes from `offset` on, of a file that is open as `fd`.
     ///
     /// # Errors
     /// [`Refused::BadRequest`].
@@ -68,8 +68,8 @@ impl ForwardedCall {
         })
     }
 
-    /// The same after a look into memory, which tells how much of what may be waited for at most is there.
-    /// Where the kernel does not tell, nothing is.
+    /// The same call after a check of memory, which tells how much is resident of the bytes that it may wait
+    /// for. If the kernel does not report it, nothing counts as resident.
     pub fn looked(self, fd: BorrowedFd<'_>, limits: &DoorLimits) -> ForwardedCall {
         let most = self.want.waited_for(CallKind::Read, limits);
         ForwardedCall { resident: Some(resident_bytes(fd, most)), ..self }
@@ -80,33 +80,33 @@ fn resident_bytes(fd: BorrowedFd<'_>, want: Want) -> u64 {
     resident_prefix(fd, want.offset(), want.len()).unwrap_or(0)
 }
 
-/// What a door does, and knows, while a call of its is submitted.
+/// What a door does, and knows, while one of its calls is submitted.
 pub trait Transport {
     /// The file, open for reading.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// How the call takes its bytes. Asked only when some of them are missing as far as is known.
+    /// How the call takes its bytes. Called only if some of them are missing, as far as is known.
     ///
     /// # Errors
-    /// [`Refused::Door`]: the call is to go on as it is.
+    /// [`Refused::Door`]: the call must go on as it is.
     fn kind(&mut self, limits: &DoorLimits) -> Result<CallKind, Refused>;
 
-    /// The file's disk is served. Whatever was read before this call should be reported now: heard of later,
-    /// it would look like another client's.
+    /// The file's disk is served. The door should now report everything that was read before this call:
+    /// reported later, it would seem to be another client's.
     fn before_look(&mut self) {}
 
-    /// The call is to wait. Returns what is called at its end, and how its file is read. `None`: the door has
-    /// no room for it, and the call is [`Refused::Door`].
+    /// The call must wait. Returns the function to call at its end, and how to read its file. `None`: the
+    /// door has no room for it, and the call is [`Refused::Door`].
     fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Arc<Source>)>;
 
-    /// Where the file is opened for the engine if [`Transport::block`] passes a descriptor of another
-    /// process. `None`: where the files of this process are.
+    /// The opener of the file, if [`Transport::block`] passes a descriptor of another process. `None` selects
+    /// the opener of this process.
     fn opener(&self) -> Option<&Opener> {
         None
     }
 }
 
-/// A caller in this process: it reads all it names, and is told on the disk's thread.
+/// A caller in this process. It reads everything it requests, and is called back on the disk's thread.
 pub struct InProcess<'fd> {
     fd: BorrowedFd<'fd>,
     on_answer: Option<OnAnswer>,
@@ -119,7 +119,7 @@ impl fmt::Debug for InProcess<'_> {
 }
 
 impl<'fd> InProcess<'fd> {
-    /// `on_answer` is called exactly once if the call is blocked, and must not wait.
+    /// `on_answer` is called exactly once if the call is blocked, and must not block itself.
     pub fn new(fd: BorrowedFd<'fd>, on_answer: OnAnswer) -> InProcess<'fd> {
         InProcess { fd, on_answer: Some(on_answer) }
     }
@@ -140,32 +140,32 @@ impl Transport for InProcess<'_> {
     }
 }
 
-/// What becomes of a call that is not refused.
+/// The result for a call that is not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// What it waits for is in memory.
+    /// The bytes that it waits for are in memory.
     Resident {
-        /// What it waits for.
+        /// The bytes that it waits for.
         want: Want,
-        /// Bytes in memory from its beginning on, as far as was looked.
+        /// Number of bytes in memory from its beginning, as far as was checked.
         bytes: u64,
     },
-    /// It waits for the disk. What [`Transport::block`] returned is called at its end.
+    /// It waits for the disk. The function that [`Transport::block`] returned is called at its end.
     Blocked(Ticket),
 }
 
-/// Why the engine does not serve a call: its caller reads for itself.
+/// Why the engine does not serve a call. The caller reads for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The mode reads for no client.
+    /// In this mode nothing is read for clients.
     Mode,
-    /// The file is on no disk with heads.
+    /// The file is not on a disk with heads.
     NotADisk,
-    /// No regular file open for reading, or the range lies beyond its end.
+    /// Not a regular file open for reading, or the range lies beyond its end.
     BadRequest,
-    /// The disk's thread cannot take more now, or no thread could be had for another disk.
+    /// The disk's thread cannot take more now, or no thread could be started for another disk.
     Full,
-    /// Its own door let it go.
+    /// Its own door released it.
     Door,
 }
 
@@ -183,7 +183,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Names a call that waits, for [`Engine::cancel`]. No two are alike while an engine lives.
+/// Identifies a waiting call, for [`Engine::cancel`]. Unique while an engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     disk: usize,
@@ -191,7 +191,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Which of the engine's disks, counted from 0 in the order in which they were met.
+    /// The index of its disk, counted from 0 in the order in which disks were met.
     pub fn disk(self) -> usize {
         self.disk
     }
@@ -203,17 +203,16 @@ impl Ticket {
 }
 
 impl Engine {
-    /// Brings what a call wants into memory. After `Resident`, now or as its answer, the caller's own read
-    /// most likely finds the bytes in memory: they are not pinned. The read is reported when it is done
-    /// ([`Engine::read`], [`Engine::hit`]), because what counts as read may be given back.
+    /// Brings the bytes of a call into memory. After `Resident`, now or as its answer, the caller's own read
+    /// most likely finds the bytes in memory; they are not pinned. The read is reported when it is done
+    /// ([`Engine::read`], [`Engine::hit`]), because bytes that count as read may be given back.
     ///
-    /// A file's disk is looked up (remembered for seconds), what of it is in memory is asked of the kernel,
-    /// the rest is handed over to the disk's thread. The file system of a file that another process has made
-    /// can hold up the first two for as long as it likes: a door calls this where only that process's user
-    /// waits.
+    /// The engine looks up the file's disk (cached for seconds), asks the kernel which bytes are in memory,
+    /// and hands the rest over to the disk's thread. The file system of a file that another process has made
+    /// can block the first two for any time, so a door must call this where only that process's user waits.
     ///
     /// # Errors
-    /// The call is not served, and no answer follows; the caller reads for itself, and may block.
+    /// The call is not served, and no answer follows. The caller reads for itself, and may block.
     pub fn submit(&self, call: ForwardedCall, door: &mut impl Transport) -> Result<Submitted, Refused> {
         let spindle = &self.settings().spindle;
         let limits = spindle.limits();
@@ -257,8 +256,7 @@ impl Engine {
             demand: call.demand,
             answer_is_read: call.answer_is_read,
         };
-        // On failure the message comes back and is dropped unanswered: the door learns it from the error
-        // alone.
+        // On failure the message is dropped unanswered: the door learns of it from the error alone.
         let sent = lock(self.devices()).send(ticket.disk, Message::Ask(Box::new(ask)));
         if sent.is_err() {
             return Err(Refused::Full);
@@ -269,21 +267,21 @@ impl Engine {
         Ok(Submitted::Blocked(ticket))
     }
 
-    /// The caller is gone: its call is answered `Pass(Cancelled)`, and what only it wanted is not read any
-    /// more.
+    /// The caller is gone: its call is answered `Pass(Cancelled)`, and bytes that only it wanted are not
+    /// read.
     pub fn cancel(&self, ticket: Ticket) {
-        // If the disk's thread is too busy to hear it, the read is done for no client.
+        // If the disk's thread is too busy to take this, the read is done for no client.
         let _ = lock(self.devices()).send(ticket.disk, Message::Cancel(ticket.id));
     }
 
-    /// The reader of a file set has taken what its call brought in, or never will
-    /// ([`ClientDemand::file_set`]). Said once for each such call that was blocked, whatever its answer.
+    /// The reader of a file set has taken the bytes of its call, or never will ([`ClientDemand::file_set`]).
+    /// Sent once for each such call that was blocked, whatever its answer.
     pub fn took(&self, ticket: Ticket, read: bool) {
-        // Unheard, the bytes stay pinned until their file is closed.
+        // If this is lost, the bytes stay pinned until their file is closed.
         let _ = lock(self.devices()).send(ticket.disk, Message::Took { id: ticket.id, read });
     }
 
-    /// The disk on which a file is read, counted as [`Ticket::disk`] does.
+    /// The index of the disk on which a file is read, as in [`Ticket::disk`].
     ///
     /// # Errors
     /// As [`Engine::submit`].
@@ -294,20 +292,20 @@ impl Engine {
         }
     }
 
-    /// Bytes that may lie in memory read ahead and not used, of a disk; 0 where nothing is read ahead.
+    /// Maximum of bytes read ahead and not used, of a disk; 0 if nothing is read ahead.
     pub fn budget(&self, disk: usize) -> u64 {
         let devices = lock(self.devices());
         devices.views().nth(disk).map_or(0, |(_, snapshot)| lock(snapshot).engine.budget)
     }
 
-    /// Where parts of a disk begin that have heads of their own, the first (at address 0) left out.
+    /// Start addresses of the parts of a disk with their own heads, except the first part at address 0.
     pub fn parts(&self, disk: usize) -> Vec<Lba> {
         let devices = lock(self.devices());
         devices.views().nth(disk).map_or_else(Vec::new, |(_, snapshot)| lock(snapshot).parts.clone())
     }
 
-    /// Reports a read that hit, of a file the engine may not know: its stream moved on, and the next piece
-    /// may be due. Lossy: a disk thread that is behind misses it.
+    /// Reports a hit of a file that the engine may not know: its stream moved on, and the next piece may be
+    /// due. Lossy: dropped if the disk thread is behind.
     pub fn hit(&self, call: &ForwardedCall, taken: Taken, source: Source) {
         if !self.settings().hears_hits() {
             return;
@@ -321,19 +319,20 @@ impl Engine {
         let _ = lock(self.devices()).send(index, Message::Hit(Box::new(hit)));
     }
 
-    /// Reports a read of a file the engine was asked about lately. Lossy.
+    /// Reports a read of a file that was requested from the engine lately. Lossy.
     pub fn read(&self, file: FileId, offset: u64, len: u64) {
         let _ = lock(self.devices()).read(0, file, offset, len);
     }
 
-    /// Closes every file of a device, and lets go of what is pinned of them, so that its file system can be
-    /// unmounted. Reads under way end first; a disk thread that is behind hears of it late.
+    /// Closes every file of a device, and unpins its pages, so that its file system can be unmounted. Reads
+    /// in flight end first; a disk thread that is behind acts late.
     pub fn leave(&self, dev: u64) {
         self.leave_and(dev, || {});
     }
 
-    /// The same; `then` is called when nothing is open there any more of what was, on a thread of the
-    /// engine's, and must not wait. Not called where a disk thread is too far behind to hear of it.
+    /// Closes every file of a device, and then calls `then`, once none of them is open any more. `then` runs
+    /// on a thread of the engine and must not block. It is not called if a disk thread is too far behind to
+    /// take the message.
     pub fn leave_and(&self, dev: u64, then: impl FnOnce() + Send + 'static) {
         let left = Left::then(then);
         let devices = lock(self.devices());
@@ -344,8 +343,8 @@ impl Engine {
         }
     }
 
-    /// Reports that a cache above has these bytes now ([`seekless_policy::Event::Release`]). Lossy: a disk
-    /// thread that is behind leaves them to the page cache.
+    /// Reports that a cache above has these bytes now ([`seekless_policy::Event::Release`]). Lossy: if the
+    /// disk thread is behind, they stay in the page cache.
     pub fn release(&self, file: FileId, offset: u64, len: u64) {
         let devices = lock(self.devices());
         if let Some(index) = devices.reader_of(file) {
@@ -355,8 +354,8 @@ impl Engine {
 
     /// Where the file of a call is read.
     fn place(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<DiskPlace, Refused> {
-        // Files that live in memory alone (memfd, tmpfs) have seals, all others have not. Where we do not see
-        // what they are mounted at they would go to the common queue.
+        // Only files that exist in memory alone (memfd, tmpfs) have seals. Those on mounts that are not
+        // visible here would go to the common queue.
         if !self.settings().include_ssd && rustix::fs::fcntl_get_seals(fd).is_ok() {
             return Err(Refused::NotADisk);
         }
@@ -371,13 +370,13 @@ impl Engine {
     }
 }
 
-/// The disk, the first sector of the file system on it, and the sizes of read-ahead calls there.
+/// The index of the disk, the first sector of the file system on it, and the sizes of read-ahead calls there.
 type DiskPlace = (usize, u64, Steps);
 
-/// What became of a report.
+/// The result of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reported {
-    /// A disk thread has it.
+    /// A disk thread has accepted it.
     Taken,
     /// No thread serves the file: no client has missed on it.
     Unknown,
@@ -386,13 +385,13 @@ pub enum Reported {
 }
 
 impl Devices {
-    /// Reports a read that was done. For a door that reports many under one lock; others call
+    /// Reports a read that is done. For a door that reports many under one lock; others call
     /// [`Engine::read`]. `reader`: see [`ForwardedCall::reader`].
     pub fn read(&self, reader: u32, file: FileId, offset: u64, len: u64) -> Reported {
         self.read_taken(reader, file, offset, len, Taken::All)
     }
 
-    /// The same of a read of which `taken` says how much was taken.
+    /// Reports a read of which `taken` says how much was taken.
     pub fn read_taken(&self, reader: u32, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
         let access = Message::Access { reader, file, offset, len, taken };
         match self.reader_of(file).map(|index| self.send(index, access)) {
@@ -402,8 +401,8 @@ impl Devices {
         }
     }
 
-    /// Reports that the kernel reads bytes from here on as a program waits for them. What follows them is
-    /// brought in as if a call waited for it, if the thread knows the file; no call is answered.
+    /// Reports that the kernel reads bytes from here on because a program waits for them. The bytes behind
+    /// them are brought in as if a call waited for them, if the thread knows the file. No call is answered.
     pub fn missed(&self, file: FileId, offset: u64) -> Reported {
         match self.reader_of(file).map(|index| self.send(index, Message::Missed { file, offset })) {
             Some(Ok(())) => Reported::Taken,

@@ -1,25 +1,25 @@
-//! A file system on several disks as one address space with a queue a disk: btrfs.
+//! A file system on several disks as one address space with a queue for each disk: btrfs.
 //!
-//! Files of btrfs lie at addresses of its own. Its chunk tree says where those lie on its devices
-//! ([`seekless_kernel::btrfs`]). What its spindle gets follows from how most of its data is laid out:
+//! Files of btrfs lie at logical addresses. Its chunk tree maps these to its devices
+//! ([`seekless_kernel::btrfs`]). The layout of most of its data decides about queues and addresses:
 //!
 //! | profile | queues | address |
 //! | --- | --- | --- |
 //! | single, dup | one a disk | disks one behind the other, then the place on the disk |
-//! | raid1 | one a disk | the same, of the copy that is to be read |
+//! | raid1 | one a disk | the same, of the copy to read |
 //! | raid10 | one a copy | copies one behind the other, then the place on the first disk |
 //! | raid0, raid5, raid6 | one | the place on the first disk |
 //!
-//! Stripes are 64 KiB, so a piece is read by all disks together. Several at once make each disk seek between
-//! them.
+//! Stripes are 64 KiB, so a piece is read by all disks together. Several pieces at once make each disk seek
+//! between them.
 //!
-//! The copy: of a chunk that is there twice, one disk reads the first half and the other the second. btrfs
-//! reads the copy that the number of the reading thread says, so a piece goes to a thread with such a number
-//! ([`crate::worker`]). Where that is not so (another `read_policy`, a container with process numbers of its
-//! own), mirrors get what md RAID gives them: one queue, a piece for each copy.
+//! The copy: of a chunk with two copies, one disk reads the first half and the other the second. btrfs
+//! selects the copy by the number of the reading thread, so a piece goes to a thread with a suitable number
+//! ([`crate::worker`]). Where that is not so (another `read_policy`, a container with its own process
+//! numbers), mirrors are treated as in md RAID: one queue, a piece for each copy.
 //!
-//! The chunk tree is read again every minute, and when an address is not in it. Where that changes the
-//! queues, the disks get a new thread ([`crate::devices`]).
+//! The chunk tree is read again every minute, and when an address is not in it. If that changes the queues,
+//! the disks get a new thread ([`crate::devices`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,10 +39,10 @@ use crate::kind::RETRY;
 use crate::layout::Layout;
 use crate::worker::Mirror;
 
-/// Where one copy's addresses end and the next one's begin, if each has a queue: no device is longer.
+/// Distance between the addresses of two copies that have a queue each: no device is longer.
 const COPY_SECTORS: u64 = 1 << 50;
 
-/// How its devices are told apart.
+/// How its devices are divided into queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queues {
     Disks,
@@ -50,41 +50,41 @@ enum Queues {
     One,
 }
 
-/// Where the addresses of a file system lie on its disks.
+/// Maps the addresses of a file system to its disks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Volume {
     chunks: ChunkMap,
     queues: Queues,
-    /// First sector of each device that is there.
+    /// First sector of each present device.
     starts: BTreeMap<u64, u64>,
     thread_chooses: bool,
     layout: Layout,
-    /// Whether an address was asked for that no chunk has.
+    /// Whether an address was looked up that no chunk has.
     outdated: bool,
 }
 
-/// A device: its number, the disk that it lies on, its first sector there, and its sectors.
+/// A device: its number, the disk that it lies on, its first sector there, and its length in sectors.
 type Member = (u64, Dev, u64, u64);
 
-/// A file system being asked.
+/// The pending answer of a file system.
 type Asked = Receiver<Result<Volume, String>>;
 
 impl Volume {
-    /// Asks the file system that a file lies on. It may have to ask the disk, so a thread of its own does it.
+    /// Asks the file system that a file lies on. That may read from the disk, so a thread of its own does it.
     fn ask(file: impl AsFd + Send + 'static) -> Asked {
         let (tell, told) = bounded(1);
         let work = move || {
             let _ = tell.send(Volume::read(&file));
         };
-        // Without a thread nothing is told, which the receiver hears.
+        // If no thread can be started, the receiver gets a disconnect.
         let _ = thread::Builder::new().name("chunks".into()).spawn(work);
         told
     }
 
-    /// The same, waited for no longer than `patience`.
+    /// Asks and waits at most `patience`.
     ///
     /// # Errors
-    /// Why it cannot be told: one clause.
+    /// Why it is not known, in one clause.
     pub(crate) fn of(file: OwnedFd, patience: Duration) -> Result<Volume, String> {
         Volume::ask(file).recv_timeout(patience).unwrap_or_else(|_| Err("it does not answer".into()))
     }
@@ -143,12 +143,12 @@ impl Volume {
         &self.layout.name
     }
 
-    /// Puts it into the settings of a spindle.
+    /// Applies it to the settings of a disk's queue.
     pub(crate) fn apply(&self, config: &mut Config) {
         self.layout.apply(config);
     }
 
-    /// Where a byte lies among the addresses of the spindle, and the copy to be read.
+    /// The address of a byte in the queue's address space, and the copy to read.
     fn place(&self, logical: u64) -> Option<(Lba, usize)> {
         let chunk = self.chunks.at(logical)?;
         let copies = chunk.copies();
@@ -164,27 +164,27 @@ impl Volume {
         there.get(mine as usize).or(there.last()).copied()
     }
 
-    /// Where a byte lies among the addresses of the spindle.
+    /// The address of a byte in the queue's address space.
     pub(crate) fn lba(&mut self, logical: u64) -> Option<Lba> {
-        // A chunk that is new, or one that a balance has moved.
+        // A new chunk, or one that a balance has moved.
         self.outdated |= self.chunks.at(logical).is_none();
         self.place(logical).map(|place| place.0)
     }
 
-    /// The copy of a byte that is to be read, where the reading thread chooses it.
+    /// The copy of a byte to read, if the reading thread selects it.
     pub(crate) fn mirror(&self, logical: u64) -> Option<Mirror> {
         let of = self.chunks.at(logical)?.copies();
         let (_, number) = self.place(logical).filter(|_| self.thread_chooses && of > 1)?;
         Some(Mirror { number, of })
     }
 
-    /// Whether a spindle that was made for this one serves the other as well.
+    /// Whether a queue made for this volume also serves the other.
     fn has_queues_of(&self, other: &Volume) -> bool {
         self.layout == other.layout && self.queues == other.queues && self.starts == other.starts
     }
 }
 
-/// One that is asked for again.
+/// A volume that is read again periodically.
 pub(crate) struct Renewed {
     pub(crate) volume: Volume,
     asked: Option<Asked>,
@@ -193,12 +193,12 @@ pub(crate) struct Renewed {
 }
 
 impl Renewed {
-    /// `replaced` is set once the file system has other queues than its spindle.
+    /// `replaced` is set once the file system needs other queues than it has.
     pub(crate) fn new(volume: Volume, replaced: Arc<AtomicBool>) -> Renewed {
         Renewed { volume, asked: None, due: Instant::now() + RETRY, replaced }
     }
 
-    /// Asks if it is time, by way of an open file, and takes what was told; whether files may have moved.
+    /// Asks if it is time, through an open file, and takes the answer. Returns whether files may have moved.
     pub(crate) fn renew(&mut self, now: Instant, file: impl FnOnce() -> Option<Arc<Source>>) -> bool {
         let Some(asked) = &self.asked else {
             if now >= self.due || self.volume.outdated {
@@ -210,7 +210,7 @@ impl Renewed {
         let told = match asked.try_recv() {
             Err(TryRecvError::Empty) => return false,
             Ok(Ok(told)) => Some(told),
-            // What was told before goes on.
+            // Keep the old mapping.
             Ok(Err(_)) | Err(TryRecvError::Disconnected) => None,
         };
         self.asked = None;
@@ -250,7 +250,7 @@ mod tests {
     const RAID10: u64 = 1 << 6;
     const RAID5: u64 = 1 << 7;
 
-    /// A chunk of a GiB, as the kernel writes it.
+    /// A chunk of 1 GiB, as the kernel writes it.
     fn chunk(logical: u64, kind: u64, stripes: &[(u64, u64)]) -> Chunk {
         let mut item = Vec::new();
         [G, 2, 64 << 10, DATA | kind].iter().for_each(|word: &u64| item.extend(word.to_le_bytes()));
@@ -265,7 +265,7 @@ mod tests {
         Chunk::parse(logical, &item).unwrap()
     }
 
-    /// Devices 1, 2, ... on disks of their own, each a partition from sector 2048 of 10 GiB.
+    /// Devices 1, 2, ... on disks of their own, each a partition of 10 GiB from sector 2048.
     fn members(count: u64) -> Vec<Member> {
         (1..=count).map(|id| (id, disk(id), 2048, 10 * G / SECTOR_BYTES)).collect()
     }
@@ -321,11 +321,11 @@ mod tests {
         assert_eq!(halves.map(|at| queue(&mut volume, at)), [0, 1, 1, 2, 2, 0]);
         let mirrors = halves.map(|at| volume.mirror(at).map(|mirror| (mirror.number, mirror.of)));
         assert_eq!(mirrors, [(0, 2), (1, 2), (0, 2), (1, 2), (0, 2), (1, 2)].map(Some));
-        // A disk that is missing reads nothing.
+        // A missing disk reads nothing.
         let mut degraded = of(chunks.clone(), true, members(2));
         assert_eq!(halves.map(|at| queue(&mut degraded, at)), [0, 1, 1, 1, 0, 0]);
         assert_eq!(degraded.mirror(3 * G / 2), Some(Mirror { number: 0, of: 2 }));
-        // Where no thread can choose, any copy may be read.
+        // If threads cannot select the copy, any copy may be read.
         let mut chosen = of(chunks, false, members(3));
         assert_eq!((chosen.layout.in_flight, chosen.layout.parts.len()), (2, 0));
         assert_eq!((chosen.mirror(G), chosen.lba(0)), (None, Some(Lba(2048))));
@@ -368,7 +368,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let why = Volume::of(file.into(), Duration::from_secs(9)).unwrap_err();
         assert!(!why.is_empty());
-        // A device that is not known makes its own bytes unknown.
+        // An unknown device makes only its own bytes unknown.
         let mut volume = of(vec![chunk(0, 0, &[(1, 0)]), chunk(G, 0, &[(9, 0)])], true, members(2));
         assert_eq!((volume.lba(G), volume.outdated), (None, false));
     }

@@ -1,10 +1,10 @@
 //! The threads that wait for a disk, so that its disk thread does not have to.
 //!
-//! There are as many as the engine may have reads in flight. A worker on a disk that hangs holds up no other
-//! thread: the disk thread goes on taking requests and giving up those that waited too long.
+//! There is one for each read that the engine may have in flight. A worker on a disk that hangs blocks no
+//! other thread: the disk thread goes on taking requests and giving up those that have waited too long.
 //!
-//! Where a file system reads the copy that the number of the reading thread says ([`Mirror`]), each copy has
-//! workers with such numbers. Numbers are handed out in turn, so a thread with a wrong one starts the next.
+//! If a file system selects the copy by the number of the reading thread ([`Mirror`]), each copy has workers
+//! with suitable numbers. Numbers are assigned in turn, so a thread with a wrong one starts the next.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,18 +17,18 @@ use seekless_kernel::prefetch::{Brought, Came, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
 use seekless_policy::{FOUND_MAX, FileId, IN_FLIGHT_MAX, ReadId};
 
-/// One piece to bring in.
+/// A piece to bring in.
 pub(crate) struct Job {
     pub(crate) id: ReadId,
     pub(crate) source: Arc<Source>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
     pub(crate) steps: Steps,
-    /// The copy to read; `None`: there is no choice.
+    /// The copy to read; `None` if there is no choice.
     pub(crate) mirror: Option<Mirror>,
 }
 
-/// One of the copies of a piece: the one that a thread reads whose number, divided by `of`, leaves `number`.
+/// One of the copies of a piece: it is read by threads whose number modulo `of` is `number`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
     pub(crate) number: usize,
@@ -36,26 +36,26 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Whether the calling thread reads it.
+    /// Whether the calling thread reads this copy.
     fn is_read_here(self) -> bool {
         let thread = rustix::thread::gettid().as_raw_nonzero().get() as usize;
         thread % self.of.max(1) == self.number
     }
 }
 
-/// What a worker tells its disk thread.
+/// What a worker reports to its disk thread.
 pub(crate) enum Report {
-    /// The worker has taken the piece up; its first read-ahead call follows at once.
+    /// The worker has started on the piece; its first read-ahead call follows at once.
     Started {
         at: Instant,
     },
-    /// What was in memory before, a stretch of it.
+    /// A range that was in memory before.
     Found {
         id: ReadId,
         from: u64,
         upto: u64,
     },
-    /// What was in memory before and is not any more, a stretch of it.
+    /// A range that was in memory before and is not any more.
     Gone {
         id: ReadId,
         from: u64,
@@ -78,28 +78,28 @@ pub(crate) enum Report {
     },
 }
 
-/// Threads of a disk: whether any of them is left. One that waits for a file system that hangs stays for as
+/// Tracks whether any thread of a disk is left. A thread that waits for a file system that hangs stays as
 /// long.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskThreads(Weak<str>);
 
 impl DiskThreads {
-    /// None is left.
+    /// Whether no thread is left.
     pub(crate) fn are_over(&self) -> bool {
         self.0.strong_count() == 0
     }
 }
 
-/// The workers of a disk, and what more of them are started with.
+/// The workers of a disk, and what is needed to start more.
 pub(crate) struct Workers {
-    /// Its name; they and their disk thread hold it as long as they live.
+    /// The disk's name. Its workers and its disk thread hold it as long as they live.
     disk: Arc<str>,
-    /// One for each copy that was read, and one for pieces without a choice.
+    /// One lane for each copy that was read, and one for pieces without a choice.
     lanes: Vec<Lane>,
     report: Sender<Report>,
 }
 
-/// Workers that are one as good as another.
+/// Interchangeable workers.
 struct Lane {
     mirror: Option<Mirror>,
     count: usize,
@@ -108,10 +108,10 @@ struct Lane {
 }
 
 impl Workers {
-    /// Starts workers for so many reads in flight. Their reports come out of the channel.
+    /// Starts workers for this many reads in flight. Their reports come out of the channel.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(disk: &str, flights: usize) -> io::Result<(Workers, Receiver<Report>)> {
         let (report, reports) = bounded(IN_FLIGHT_MAX);
         let mut workers = Workers { disk: disk.into(), lanes: Vec::new(), report };
@@ -120,31 +120,31 @@ impl Workers {
         Ok((workers, reports))
     }
 
-    /// The way by which others report to the disk thread.
+    /// A sender of reports to the disk thread.
     pub(crate) fn reporter(&self) -> Sender<Report> {
         self.report.clone()
     }
 
-    /// They and whichever thread has this.
+    /// A weak handle on the workers, and on every other thread that holds the disk's name.
     pub(crate) fn threads(&self) -> DiskThreads {
         DiskThreads(Arc::downgrade(&self.disk))
     }
 
-    /// The workers that read this copy.
+    /// The lane of the workers that read this copy.
     fn lane(&mut self, mirror: Option<Mirror>) -> usize {
         let known = self.lanes.iter().position(|lane| lane.mirror == mirror);
         known.unwrap_or_else(|| {
-            // Never more than the engine has in flight ([`seekless_policy::Config::flights_max`]).
+            // Never more jobs than the engine has reads in flight ([`seekless_policy::Config::flights_max`]).
             let (jobs, todo) = unbounded();
             self.lanes.push(Lane { mirror, count: 0, jobs, todo });
             self.lanes.len() - 1
         })
     }
 
-    /// Starts what is missing for so many reads in flight; never more than [`IN_FLIGHT_MAX`] of one kind.
+    /// Spawn workers up to `flights`, and never more than [`IN_FLIGHT_MAX`] in a lane.
     ///
     /// # Errors
-    /// No thread can be had. Those there are go on.
+    /// No thread can be started. The existing ones go on.
     fn enough_for(&mut self, lane: usize, flights: usize) -> io::Result<()> {
         let lane = &mut self.lanes[lane];
         while lane.count < flights.clamp(1, IN_FLIGHT_MAX) {
@@ -154,21 +154,22 @@ impl Workers {
         Ok(())
     }
 
-    /// Hands a piece over, of so many reads in flight with it; `false` if it cannot be read. Where there are
-    /// [`IN_FLIGHT_MAX`] threads, or no further one can be had, it waits for one of them.
+    /// Hands a piece over; `flights` counts the reads in flight including it. Returns `false` if it cannot be
+    /// read. If there are [`IN_FLIGHT_MAX`] threads, or no further one can be started, the piece waits for
+    /// one of them.
     pub(crate) fn submit(&mut self, job: Job, flights: usize) -> bool {
         let mut lane = self.lane(job.mirror);
         if let Err(error) = self.enough_for(lane, flights) {
             tracing::warn!(disk = &*self.disk, %error, "cannot start threads for more pieces at once");
-            // Another copy costs a seek.
+            // Reading another copy only costs a seek.
             lane = if self.lanes[lane].count > 0 { lane } else { self.lane(None) };
         }
         self.lanes[lane].jobs.send(job).is_ok()
     }
 }
 
-/// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are gone. At most
-/// `turns` threads end at once for their number.
+/// Starts a worker. It ends when the senders of `jobs` or the receivers of `reports` are dropped. At most
+/// `turns` threads end at once because of their number.
 fn spawn(
     disk: Arc<str>,
     mirror: Option<Mirror>,
@@ -184,7 +185,7 @@ fn spawn(
         {
             return;
         }
-        // Held until the end.
+        // Held until the thread ends.
         let _disk = disk;
         run_first();
         for job in jobs {
@@ -216,18 +217,17 @@ fn spawn(
     thread::Builder::new().name(name).spawn(work).map(drop)
 }
 
-/// Nice value of the threads a disk waits for. They use next to no processor time, but on a busy machine
-/// every one of their wake-ups is time the disk stands still: with 20 runnable threads a core, 3 ms a piece.
+/// Nice value of the threads that a disk waits for. They use next to no processor time, but on a busy machine
+/// the disk is idle until they wake up: with 20 runnable threads a core, 3 ms a piece.
 const NICE: i32 = -10;
 
-/// Puts the calling thread before ordinary ones, where that is allowed (root, CAP_SYS_NICE); elsewhere it
-/// changes nothing.
+/// Raises the priority of the calling thread over ordinary ones, where that is allowed (root, CAP_SYS_NICE).
 pub fn run_first() {
-    // On Linux "process 0" is the calling thread alone.
+    // On Linux "process 0" means the calling thread alone.
     let _ = rustix::process::setpriority_process(None, NICE);
 }
 
-/// Linux shows 15 bytes of a thread's name.
+/// Linux shows only 15 bytes of a thread's name.
 pub(crate) fn short_name(what: &str, disk: &str) -> String {
     let tail: String =
         disk.rsplit('/').next().unwrap_or(disk).chars().filter(|c| c.is_ascii_graphic()).collect();
@@ -279,7 +279,7 @@ mod tests {
         file.set_len(1 << 20).unwrap();
         let source = Arc::new(Source::own(file.into()));
         let most = 4 * IN_FLIGHT_MAX as u64;
-        // Nobody hears the reports yet, so no worker comes to its second read.
+        // The reports are not received yet, so no worker gets to its second read.
         for id in 0..most {
             let steps = Steps { submit: 128 << 10, report: 128 << 10 };
             let job =
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_read_by_the_thread_with_its_number() {
-        // One of two in a row is the one, whatever else starts threads meanwhile.
+        // One of two consecutive threads is suitable, whatever other threads start meanwhile.
         let one = Mirror { number: 1, of: 2 };
         let (zero, alone) = (Mirror { number: 0, of: 2 }, Mirror { number: 0, of: 1 });
         assert!(one.is_read_here() != zero.is_read_here());

@@ -13,16 +13,16 @@ use seekless_engine::{Completion, Engine, ForwardedCall, InProcess, Settings, Su
 use seekless_kernel::btrfs::Volume;
 use seekless_units::Bytes;
 
-/// Longest wait for anything.
+/// Timeout of every wait.
 const NEVER: Duration = Duration::from_secs(60);
 
 const M: u64 = 1 << 20;
 
-/// Without threads that choose the copy, all pieces come from one of the two.
+/// If threads did not select the copy, all pieces would come from one of the two.
 #[test]
 fn mirrors_are_read_from_both_sides() {
     let Some(made) = make("raid1", 2) else { return };
-    // More than one chunk's half, whatever its length.
+    // More than half of one chunk, whatever its length.
     let files = made.files(7);
     if !Volume::read(&files[0]).unwrap().thread_chooses {
         return println!("skipped: another read policy, or process numbers of a container's own");

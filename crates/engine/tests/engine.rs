@@ -1,5 +1,5 @@
-//! An engine in this process: asked, answered, cancelled, shut down; on files of whatever lies under the
-//! folder of temporary files.
+//! An engine in this process: requests, answers, cancellations, shutdown; on files of the file system under
+//! the temporary folder.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use seekless_policy::{AheadConfig, DiskEngine, Mode, Sizing, Taken};
 use seekless_sizing::controller::Params;
 use seekless_units::{Bytes, FileId};
 
-/// Longest wait for anything: no measure of speed, only the difference between slow and never.
+/// Timeout of every wait. It measures no speed, only the difference between slow and never.
 const NEVER: Duration = Duration::from_secs(30);
 
 const M: u64 = 1 << 20;
@@ -33,7 +33,7 @@ fn engine(change: impl FnOnce(&mut Settings)) -> Engine {
     Engine::start(settings)
 }
 
-/// A file with a name: one without is let go of when nobody reads it.
+/// A file with a name. A file without one is closed when it is no longer read.
 struct Named {
     file: File,
     _path: tempfile::TempPath,
@@ -46,9 +46,9 @@ impl std::ops::Deref for Named {
     }
 }
 
-/// A file of so many MiB, not in memory where the file system allows it (tmpfs does not).
+/// A file of this many MiB, not in memory if the file system allows that (tmpfs does not).
 fn cold_file(mib: u64) -> Named {
-    // Beside the test's own build output: folders of temporary files are often in memory.
+    // Beside the test's build output, because temporary folders are often in memory.
     let (mut file, path) = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap().into_parts();
     for i in 0..mib {
         file.write_all(&vec![i as u8; M as usize]).unwrap();
@@ -87,7 +87,7 @@ fn what_is_asked_for_is_in_memory_afterwards() {
     let file = cold_file(4);
     assert_eq!(ask(&engine, &file, 0, 512 << 10), Ok("resident true".into()));
     assert_eq!(resident_prefix(file.as_fd(), 0, 512 << 10).unwrap(), 512 << 10);
-    // Asked again it is answered at once, by nobody but us.
+    // A second request is answered at once, by the submitting thread.
     assert_eq!(ask(&engine, &file, 0, 512 << 10), Ok("resident true".into()));
     let disks = engine.statistics();
     assert!(disks.iter().map(|d| d.requests).sum::<u64>() <= 1, "{disks:?}");
@@ -104,7 +104,7 @@ fn what_disks_have_counted_outlives_the_engine() {
     assert_eq!(engine.statistics().len(), before);
 }
 
-/// The thread looks every few seconds.
+/// The thread checks every few seconds.
 #[test]
 fn a_table_of_bitrates_that_has_changed_is_read_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -154,12 +154,12 @@ fn reported_reads_are_followed() {
     }
 }
 
-/// An answer is no read: a server whose client has no room yet sends seconds later what it was told is there.
+/// An answer is no read: a server whose client has no room yet sends the announced bytes seconds later.
 #[test]
 fn what_is_brought_in_stays_until_it_is_reported_as_read() {
     let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
-    // A kernel may page out what it takes for cold, of any file at any time (DAMON); the engine would each
-    // time.
+    // The kernel may page out what it considers cold, of any file at any time (DAMON). The engine would do so
+    // each time.
     let mut given_back = Vec::new();
     for _ in 0..3 {
         let file = cold_file(8);
@@ -207,7 +207,7 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
     }
 }
 
-/// Reports are as many as their users like, and may be lost.
+/// A user may send any number of reports, and they may be lost.
 #[test]
 fn a_flood_of_reports_keeps_no_call_waiting() {
     let engine = engine(|s| {
@@ -236,7 +236,7 @@ fn a_flood_of_reports_keeps_no_call_waiting() {
     });
 }
 
-/// What a file has lost says nothing about memory, and is not read again and again.
+/// Bytes cut off from a file say nothing about memory, and are not read again and again.
 #[test]
 fn what_lies_beyond_the_end_of_a_file_cut_short_is_no_eviction() {
     let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
@@ -250,7 +250,7 @@ fn what_lies_beyond_the_end_of_a_file_cut_short_is_no_eviction() {
         hit(&engine, &file, at, M / 4);
     }
     file.set_len(M / 2).unwrap();
-    // What is still on its way comes, or what is there of it.
+    // Reads in flight complete, as far as the file goes.
     std::thread::sleep(Duration::from_millis(500));
     let reads = |disks: &[DiskReport]| disks.iter().map(|d| d.reads).sum::<u64>();
     let before = reads(&engine.statistics());
@@ -261,8 +261,8 @@ fn what_lies_beyond_the_end_of_a_file_cut_short_is_no_eviction() {
     assert_eq!(reads(&disks), before);
 }
 
-/// Has the first half of a file brought in, a MiB at a time, and reports each only after a while; where
-/// something left before.
+/// Brings in the first half of a file, a MiB at a time, and reports each only after a while. Returns where a
+/// byte left memory before.
 fn stays(engine: &Engine, file: &File) -> Result<(), u64> {
     for at in [0, M, 2 * M, 3 * M] {
         assert_eq!(ask(engine, file, at, M), Ok("resident true".into()));

@@ -1,10 +1,10 @@
-//! Things by a time of theirs, the earliest first: at most one time each.
+//! A set of keys, each with at most one time, ordered by time.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use seekless_units::Nanos;
 
-/// What is due when.
+/// Keys and the times at which they are due.
 #[derive(Clone, Debug)]
 pub(crate) struct ByTime<K> {
     in_order: BTreeSet<(Nanos, K)>,
@@ -18,7 +18,7 @@ impl<K> Default for ByTime<K> {
 }
 
 impl<K: Copy + Ord> ByTime<K> {
-    /// Gives a thing its time, in place of the one it had.
+    /// Sets the time of a key; replaces an earlier one.
     pub(crate) fn set(&mut self, key: K, time: Nanos) {
         let before = self.times.insert(key, time);
         if before == Some(time) {
@@ -44,12 +44,12 @@ impl<K: Copy + Ord> ByTime<K> {
         self.times.len()
     }
 
-    /// The earliest.
+    /// The earliest time and its key.
     pub(crate) fn first(&self) -> Option<(Nanos, K)> {
         self.in_order.first().copied()
     }
 
-    /// Takes out the earliest, if its time has come.
+    /// Removes the earliest key, if it is due.
     pub(crate) fn pop_due(&mut self, now: Nanos) -> Option<K> {
         let (_, key) = self.first().filter(|&(time, _)| time <= now)?;
         self.remove(key);

@@ -1,34 +1,34 @@
 //! The constants of the read path, in one place.
 //!
-//! Each is a number that could not be derived from the disk's profile, from what is observed or from memory.
-//! They are no options: a user has no reason to change them. The simulator takes other values
-//! (`seekless sim serve --constant NAME=VALUE`), and `seekless lab run sensitivity --sim` shows what half and
-//! double of each does.
+//! None of these numbers can be derived from the disk's profile, from observation or from memory. They are
+//! not options: a user has no reason to change them. The simulator accepts other values (`seekless sim serve
+//! --constant NAME=VALUE`), and `seekless lab run sensitivity --sim` shows the effect of half and double of
+//! each.
 
 use seekless_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// The constants. Times are in seconds, sizes in bytes, parts within 0 to 1 unless said otherwise.
+/// The constants. Times are in seconds, sizes in bytes, shares within 0 to 1 unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
-    /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; fewer give the sweep less
-    /// to order.
+    /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; with fewer, the sweep has
+    /// less to order.
     pub queue_ahead: u64,
-    /// A stream silent for so long may have lost its client: nothing is read ahead for it until it reads
-    /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4). Nor does a read
-    /// whose end is not reported take longer: a socket takes the rest of a `sendfile` as its client makes
-    /// room.
+    /// A stream silent for this long may have lost its client. Nothing is read ahead for it until it reads
+    /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4), and longer than a read whose
+    /// end is not reported: a socket takes the rest of a `sendfile` as its client makes room.
     pub quiet_s: f64,
-    /// A blocked client is served its whole piece up to this many budgets, and half of it beyond.
+    /// Up to this many budgets of unread bytes, a blocked client is served its whole piece; beyond, half of
+    /// it.
     pub blocked_over_budget: f64,
-    /// Part of the memory that may hold bytes that are fetched and unread. The rest is for bytes on their way
-    /// and for what servers read twice.
+    /// Share of the memory that may hold fetched and unread bytes. The rest is for bytes in flight and bytes
+    /// that servers read twice.
     pub budget_share: f64,
-    /// Part by which the memory that is counted on shrinks when what was to be kept is found gone.
+    /// The assumed memory shrinks by this share when bytes that should have been kept were evicted.
     pub budget_step: f64,
-    /// Part of the streams that may be faster than what counts as the highest bitrate: one download must not
-    /// make every other piece small.
+    /// Share of the streams that may exceed what counts as the highest bitrate. It keeps one download from
+    /// making every other piece small.
     pub bitrate_outliers: f64,
 }
 
@@ -46,7 +46,7 @@ impl Default for Constants {
 }
 
 impl Constants {
-    /// The same with every value inside its range; what is no number becomes the default.
+    /// The same with every value in range. NaN becomes the default.
     pub(crate) fn normalised(self) -> Constants {
         let default = Constants::default();
         let within = |value: f64, default: f64, least: f64, most: f64| match value.is_nan() {
@@ -66,7 +66,7 @@ impl Constants {
     }
 }
 
-/// A constant in seconds as a time; nonsense counts as none.
+/// A constant in seconds as a time. Invalid values become 0.
 pub(crate) fn time(seconds: f64) -> Nanos {
     Nanos::from_secs_f64(if seconds.is_finite() { seconds.max(0.0) } else { 0.0 })
 }

@@ -1,8 +1,8 @@
-//! When a range that was given back is given back again.
+//! Repeated attempts to give a range back to the kernel.
 //!
-//! A page in a socket's buffer cannot leave memory, and with `sendfile` those are most of the pages that were
-//! read last. No one says when a socket has sent them. So a range is given back again after a while, and once
-//! more. Which of its bytes were neither read nor fetched since stands in [`crate::Extents`].
+//! A page in a socket's buffer cannot leave memory, and with `sendfile` these are most of the pages read
+//! last. Nothing reports when a socket has sent them. So a range is given back again after a while, and then
+//! once more. [`crate::Extents`] knows which of its bytes were neither read nor fetched since.
 
 use alloc::collections::VecDeque;
 
@@ -11,14 +11,14 @@ use seekless_units::Nanos;
 use crate::FileId;
 use crate::engine::RANGES_MAX;
 
-/// Time from one attempt to the next. A socket of 4 MiB (Linux' default bound) is empty after 3.4 s at 10
-/// Mb/s and after 9.6 s at 3.5 Mb/s.
+/// Time from one attempt to the next, and from the last one until the range counts as gone. A socket buffer
+/// of 4 MiB (the default bound of Linux) is empty after 3.4 s at 10 Mb/s and after 9.6 s at 3.5 Mb/s.
 const AGAIN_AFTER: [Nanos; 3] = [Nanos::from_secs(2), Nanos::from_secs(8), Nanos::from_secs(1)];
 
-/// Attempts to give back the same range. Behind the last one the range counts as gone.
+/// Number of attempts for one range. After the last one the range counts as gone.
 const ATTEMPTS: usize = AGAIN_AFTER.len();
 
-/// Time until what is given back has left memory, by the last attempt. A file stays open for as long.
+/// Time from the first attempt until the range counts as gone. The file stays open that long.
 pub(crate) fn given_back_after() -> Nanos {
     AGAIN_AFTER.into_iter().fold(Nanos::ZERO, |sum, after| sum + after)
 }
@@ -29,21 +29,21 @@ pub(crate) struct Ripe {
     pub(crate) file: FileId,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Times it has been given back.
+    /// Number of attempts so far.
     pub(crate) attempts: usize,
 }
 
 impl Ripe {
-    /// Whether it is to be given back once more; otherwise it counts as gone.
+    /// Whether to give it back once more. If not, it counts as gone.
     pub(crate) fn again(&self) -> bool {
         self.attempts < ATTEMPTS
     }
 }
 
-/// The ranges given back lately.
+/// The ranges given back recently.
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
-    /// By attempts made less one, in order of time.
+    /// Indexed by the number of attempts minus one, each in order of time.
     waiting: [VecDeque<(Nanos, Ripe)>; ATTEMPTS],
 }
 
@@ -58,13 +58,13 @@ impl Drops {
         waiting.push_back((now + AGAIN_AFTER[at], Ripe { file, start, end, attempts }));
     }
 
-    /// Takes out a range whose next attempt is due.
+    /// Removes a range whose next attempt is due.
     pub(crate) fn ripe(&mut self, now: Nanos) -> Option<Ripe> {
         let ripe = self.waiting.iter_mut().find(|w| w.front().is_some_and(|&(at, _)| at <= now))?;
         ripe.pop_front().map(|(_, ripe)| ripe)
     }
 
-    /// When the next range is ripe.
+    /// When the next attempt is due.
     pub(crate) fn next_ripe(&self) -> Option<Nanos> {
         self.waiting.iter().filter_map(|w| Some(w.front()?.0)).min()
     }

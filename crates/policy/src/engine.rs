@@ -1,4 +1,4 @@
-//! The engine of one disk: everything that is decided about it, and nothing that is done.
+//! The engine of one disk: it takes every decision about the disk, and carries out none.
 //!
 //! ```text
 //!  Request, Access --> streams (what is read where, how fast) --> pieces, in time --> Spindle --> Read
@@ -9,12 +9,12 @@
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `engine/misses.rs` | what becomes of a request |
-//! | `engine/follow.rs` | streams: where they got to, when their next piece is due |
-//! | `engine/lengths.rs` | how long a piece is: size, bitrates, share of memory |
-//! | `engine/file_sets.rs` | what file sets wait for, or have in memory and not taken |
-//! | `engine/resident.rs` | what is in memory: arrivals, evictions, pins, what is given back |
-//! | `engine/foresight.rs` | memory by next use: what leaves when it is full |
+//! | `engine/misses.rs` | requests: pieces, waits, answers |
+//! | `engine/follow.rs` | streams: their positions, when their next piece is due |
+//! | `engine/lengths.rs` | length of a piece: size, bitrates, share of memory |
+//! | `engine/file_sets.rs` | file sets: ranges requested, and ranges in memory and not taken |
+//! | `engine/resident.rs` | memory: arrivals, evictions, pins, bytes given back |
+//! | `engine/foresight.rs` | memory by next use: what leaves when memory is full |
 
 mod file_sets;
 mod follow;
@@ -47,12 +47,12 @@ use seekless_sizing::controller::DiskClock;
 use seekless_sizing::{AsAsked, start_size};
 use seekless_successors::DiskOrder;
 
-/// Most ranges of bytes that are kept in one list: those of the map of extents, hints that wait for the
-/// driver, ranges to be renewed, ranges to be given back again. Beyond, the oldest range or the newest hint
-/// is left out. The map has room for four ranges of each stream, where that is more: 10 MB in the worst case.
+/// Bound on the ranges in one list: the map of extents, hints for the driver, ranges to renew, ranges to give
+/// back again. Beyond it the oldest range or the newest hint is dropped. The map has room for four ranges of
+/// each stream if that is more: 10 MB in the worst case.
 pub(crate) const RANGES_MAX: usize = 16_384;
 
-/// The engine of one disk. The crate's documentation has the contract of its driver.
+/// The engine of one disk. The crate's documentation states the contract of its driver.
 pub struct DiskEngine {
     config: Config,
     now: Nanos,
@@ -61,35 +61,35 @@ pub struct DiskEngine {
     extents: Extents<FileId>,
     memory: Memory,
     files: Files,
-    /// Empty where it reads on a miss only.
+    /// Empty if the engine reads on a miss only.
     following: Following,
-    /// What file sets have asked for and not taken.
+    /// Ranges that file sets have requested and not taken.
     awaited: Awaited,
-    /// Of small files that were missed.
+    /// Recent misses of small files.
     disk_order: DiskOrder,
     pins: Pins,
     drops: Drops,
-    /// For the driver, beside answers and reads.
+    /// Hints for the driver; answers and reads are kept elsewhere.
     hints: VecDeque<Action>,
     /// The stream whose memory was probed last.
     probed: Option<StreamId>,
-    /// How many pieces the device bears at once, where that is not known.
+    /// Finds by trial how many pieces the device takes at once; `None` if that is known.
     trial: Option<LoadTrial>,
-    /// Nothing is read ahead of need ([`Event::Rest`]).
+    /// While set, nothing is read ahead ([`Event::Rest`]).
     rests: bool,
     clock: DiskClock,
-    /// When the sizing algorithm next hears of what happened.
+    /// When the sizing algorithm is next updated.
     next_look: Nanos,
-    /// What reads cost.
+    /// What a read costs on this disk.
     service: ServiceModel,
     stats: Stats,
 }
 
 impl DiskEngine {
-    /// The engine of an idle disk. Values of `config` outside their range are brought into it.
+    /// A new engine for an idle disk. Values of `config` out of range are brought into it.
     pub fn new(config: Config) -> DiskEngine {
         let mut config = config.normalised();
-        // An unmeasured disk of any size: distances are then parts of this one.
+        // The profile of an unmeasured disk of any size: its distances become shares of this size.
         let profile = config.profile.clone().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
         let ahead = config.ahead.clone().filter(|_| config.follows()).unwrap_or_default();
         let memory = Memory::new(&ahead, config.memory, config.constants);
@@ -135,7 +135,7 @@ impl DiskEngine {
         &self.config
     }
 
-    /// Takes in what happened. `now` must not run backwards; if it does, it counts as no time having passed.
+    /// Takes in an event. `now` must not run backwards; an earlier time counts as no time passed.
     pub fn handle(&mut self, now: Nanos, event: Event) {
         self.now = self.now.max(now);
         self.clock.pass(self.now);
@@ -198,7 +198,7 @@ impl DiskEngine {
         self.look_at_size();
     }
 
-    /// The next thing to do, `None` when there is nothing to do until the next event.
+    /// The next action, `None` if there is nothing to do until the next event.
     pub fn poll_action(&mut self) -> Option<Action> {
         if let Some((request, verdict)) = self.spindle.next_answer() {
             return Some(Action::Answer { request, verdict });
@@ -219,10 +219,10 @@ impl DiskEngine {
         Some(Action::Read { id, file, offset, len, lba })
     }
 
-    /// When to send [`Event::Tick`] if nothing else happens before.
+    /// When to send [`Event::Tick`] if no other event comes first.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let stream_over = self.following.table.next_expiry();
-        // While nothing happens, or nothing is learnt from it, no size changes.
+        // Without reads, or while nothing is learnt from them, no size changes.
         let idle = self.spindle.load() == (0, 0) && stream_over.is_none();
         let size = self.size.next_deadline().filter(|_| !idle && !self.rests);
         let due = [
@@ -237,7 +237,7 @@ impl DiskEngine {
         due.into_iter().flatten().min()
     }
 
-    /// Counters, and the state of now.
+    /// Counters and current state.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.clone();
         stats.waiting = self.spindle.blocked();
@@ -259,12 +259,12 @@ impl DiskEngine {
         stats
     }
 
-    /// Reads in flight.
+    /// Number of reads in flight.
     pub fn in_flight(&self) -> usize {
         self.spindle.load().1
     }
 
-    /// Begins or ends leaving the disk to its readers.
+    /// Starts or stops leaving the disk to its readers ([`Event::Rest`]).
     fn leave_to_readers(&mut self, rests: bool) {
         match (self.rests, rests) {
             (false, true) => self.spindle.let_go(self.now),
@@ -274,19 +274,20 @@ impl DiskEngine {
         self.rests = rests;
     }
 
-    /// From now on each part of the device has so many pieces at once.
+    /// Sets the number of pieces in flight on each part of the device.
     fn bears(&mut self, pieces: usize) {
         self.config.in_flight = pieces.clamp(1, IN_FLIGHT_MAX);
     }
 
-    /// Pieces that each part of the device bears at once, as far as is known.
+    /// Pieces in flight on each part of the device, as far as is known.
     fn at_once(&self) -> usize {
         self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found)
     }
 
-    /// What may join reads of the kernel's: a piece for each client that it reads for now. A piece is one of
-    /// as many that wait for the disk, so fewer come too late, and more hinder one another. The next miss
-    /// waits behind them: together they are no more than the disk transfers in the slack of a stream.
+    /// Bounds of the reads that join the kernel's: one piece for each client that the kernel reads for now. A
+    /// piece is one among as many that wait for the disk. With fewer, pieces come too late; with more, they
+    /// hinder one another. The next miss waits behind them, so together they are at most what the disk
+    /// transfers in the slack of a stream.
     fn joins(&self) -> Joins {
         if !self.config.follows() {
             return Joins { pieces: 1, bytes: u64::MAX };
@@ -295,12 +296,12 @@ impl DiskEngine {
         Joins { pieces: self.following.by_kernel.len().min(IN_FLIGHT_MAX), bytes }
     }
 
-    /// Pieces that the whole device bears at once.
+    /// Pieces in flight on the whole device.
     fn spindles(&self) -> usize {
         self.at_once() * (self.config.parts.len() + 1)
     }
 
-    /// A hint for the driver; left out when it does not keep up.
+    /// Queues a hint for the driver. Returns `false` and drops it if the driver does not keep up.
     fn hint(&mut self, action: Action) -> bool {
         let room = self.hints.len() < RANGES_MAX;
         if room {
@@ -310,7 +311,7 @@ impl DiskEngine {
     }
 
     fn opened(&mut self, file: FileId) {
-        // Closed a moment ago, and the driver has not heard of it.
+        // The file was closed a moment ago and the driver has not polled that yet.
         if !self.files.is_open(file) {
             self.hints.retain(|action| *action != Action::Close { file });
         }
@@ -326,13 +327,13 @@ impl DiskEngine {
         }
     }
 
-    /// Where files have holes.
+    /// The holes of open files.
     fn holes(&self) -> &Holes {
         self.following.table.holes()
     }
 
-    /// The driver is to let go of a file. What was fetched of it may leave memory with its blocks, which is
-    /// no eviction.
+    /// The driver is to close a file. Its bytes may leave memory together with its blocks, which does not
+    /// count as eviction.
     fn leave(&mut self, file: FileId) {
         if !self.files.is_open(file) {
             return;
@@ -346,7 +347,7 @@ impl DiskEngine {
         self.extents.abandon_uncounted(file, 0, u64::MAX, &[]);
     }
 
-    /// The driver closes a file. What is pinned of it goes first.
+    /// Tells the driver to close a file. Its pinned ranges are unpinned first.
     fn close(&mut self, file: FileId) {
         self.following.table.change_holes(file, |holes| holes.forget(file));
         self.forget_awaited(file);
@@ -355,16 +356,15 @@ impl DiskEngine {
         self.hints.push_back(Action::Close { file });
     }
 
-    /// Bytes in memory, in flight or queued ahead of need that no client has read; and those queued that
-    /// clients are blocked on.
+    /// Bytes that no client has read, in memory, in flight or queued ahead; and queued bytes that block
+    /// clients.
     fn unread(&self) -> (u64, u64) {
         let fetched = self.following.table.unread().saturating_add(self.awaited.bytes());
         let queued = self.spindle.queued_for_blocked();
         (fetched.saturating_sub(queued), queued)
     }
 
-    /// What the budget bounds: bytes that no client has read, those that are still to come as full as they
-    /// will be.
+    /// The bytes that the budget bounds: unread bytes, plus queued bytes that are expected to lie unread.
     fn budgeted(&self) -> u64 {
         let (unread, queued) = self.unread();
         unread.saturating_add(self.memory.filled(queued))

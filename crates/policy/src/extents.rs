@@ -1,22 +1,22 @@
 //! What is known of the bytes of every file of a disk: one map.
 //!
-//! The map holds ranges of bytes that are in memory or on their way there. A range is in one [`State`];
-//! beside that a read of it may be under way (`arriving`) and the driver may have it pinned. Everything else
-//! that the engine must know about bytes follows from the map: what the disk delivered and what was there
-//! before, what was evicted before its reader came, what may be given back, what is to be pinned or unpinned.
+//! The map holds ranges of bytes that are in memory or in flight. A range has one [`State`]. In addition a
+//! read of it may be in flight (`arriving`), and the driver may have it pinned. Everything else that the
+//! engine must know about bytes follows from the map: what the disk delivered and what was in memory before,
+//! what was evicted before its reader came, what may be given back, what to pin or unpin.
 //!
 //! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins
-//! equal neighbours after it. A stream takes two or three ranges: what it has read, and a range for each
+//! equal neighbours after it. A stream takes two or three ranges: the bytes it has read, and a range for each
 //! piece ahead of it.
 //!
 //! The map also keeps the account of \[A\] sections 3 and 6 ([`Totals`]). A fetched byte ends in one of four
 //! ways: it is read; it is evicted before that (its age tells how much memory there is for prefetching); its
 //! last reader leaves without it (wasted); or it is still there. In a simulator the account is exact. In a
-//! daemon memory is only looked at now and then, so evictions are noticed later than they happen and eviction
+//! daemon memory is only examined now and then, so evictions are noticed later than they happen and eviction
 //! times are upper bounds.
 //!
 //! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten, and
-//! the totals say how many bytes that was.
+//! the totals count its bytes.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -26,20 +26,20 @@ use seekless_units::Nanos;
 
 use crate::recency::{Recency, Turn};
 
-/// What a range is.
+/// State of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not in memory, and being read: by the engine if it is arriving, else by a client itself.
+    /// Not in memory, but being read: by the engine if it is arriving, else by a client itself.
     Absent,
-    /// Fetched by a read that was submitted then; a stream counts on it and has not read it.
+    /// Fetched by a read that was submitted at this time; a stream expects it and has not read it.
     Unread(Nanos),
     /// Fetched, not read, and no stream counts on it any more.
     Abandoned,
     /// Read at least once.
     Read,
-    /// Found in memory, for a reason that is not known, and not read since.
+    /// Found in memory for an unknown reason, and not read since.
     Found,
-    /// Given back to the system; may still be in memory.
+    /// Given back to the kernel; may still be in memory.
     Leaving,
 }
 
@@ -56,12 +56,12 @@ impl Facts {
         Facts { state, arriving: false, pinned: false }
     }
 
-    /// Takes memory, or soon will.
+    /// Whether it takes memory, or soon will.
     const fn occupies(&self) -> bool {
         self.arriving || self.in_memory()
     }
 
-    /// As far as is known, and not given back.
+    /// Whether it is in memory, as far as is known, and was not given back.
     const fn in_memory(&self) -> bool {
         !matches!(self.state, State::Absent | State::Leaving) && !self.arriving
     }
@@ -74,24 +74,24 @@ struct Extent {
     turn: Turn,
 }
 
-/// Bytes found gone that were thought to be in memory.
+/// Bytes found missing that were thought to be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Evicted {
     pub(crate) bytes: u64,
-    /// When the read that brought them was submitted; `None`: they had been read.
+    /// When the read that fetched them was submitted; `None` if they had been read.
     pub(crate) fetched: Option<Nanos>,
 }
 
-/// The map of one disk. `F` names a file.
+/// The map of one disk. `F` identifies a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Extents<F> {
     files: BTreeMap<F, BTreeMap<u64, Extent>>,
-    /// Every range, as it was touched.
+    /// All ranges, in the order they were last touched.
     recency: Recency<(F, u64)>,
-    /// The bound. Where it has come down, the next change keeps it.
+    /// Maximum number of ranges. If it is lowered, the next change enforces it.
     pub(crate) ranges_max: usize,
     pinned_ranges: usize,
-    /// Bytes in memory, or on their way there, as far as is known.
+    /// Bytes in memory or in flight, as far as is known.
     occupied: u64,
     /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
     forgotten_pins: Vec<(F, u64, u64)>,
@@ -99,15 +99,15 @@ pub(crate) struct Extents<F> {
     changes: Changes,
 }
 
-/// The ranges that a change touches, and what becomes of them: kept to spare an allocation a change.
+/// The ranges that a change touches, and their replacements. Kept to save an allocation for each change.
 #[derive(Clone, Debug, Default)]
 struct Changes {
     old: Vec<(u64, Extent)>,
-    /// Start, end and facts, by rising start.
+    /// Start, end and facts of the new ranges, by rising start.
     new: Vec<(u64, u64, Facts)>,
 }
 
-/// What became of the bytes.
+/// The account of bytes.
 #[derive(Clone, Debug, Default)]
 struct Account {
     totals: Totals,
@@ -116,7 +116,7 @@ struct Account {
 }
 
 impl Account {
-    /// Bytes are gone.
+    /// Counts bytes that are gone.
     fn evict(&mut self, now: Nanos, bytes: u64, state: State) {
         match state {
             State::Unread(fetched) => {
@@ -130,14 +130,14 @@ impl Account {
                 add(&mut self.totals.evicted_used, bytes);
                 self.evicted.push(Evicted { bytes, fetched: None });
             }
-            // Counted as wasted, or as evicted, before; or not fetched.
+            // Already counted as wasted or evicted, or not fetched.
             State::Absent | State::Abandoned | State::Found | State::Leaving => {}
         }
     }
 }
 
 impl<F: Copy + Ord> Extents<F> {
-    /// An empty map of at most `ranges_max` ranges (at least 4), about 150 bytes each.
+    /// An empty map of at most `ranges_max` ranges (at least 4) of about 150 bytes each.
     pub(crate) fn new(ranges_max: usize) -> Extents<F> {
         Extents {
             files: BTreeMap::new(),
@@ -156,23 +156,23 @@ impl<F: Copy + Ord> Extents<F> {
         self.account.totals
     }
 
-    /// Ranges kept now.
+    /// Number of ranges.
     #[cfg(test)]
     pub(crate) fn ranges(&self) -> usize {
         self.recency.len()
     }
 
-    /// Pinned ranges kept now.
+    /// Number of pinned ranges.
     pub(crate) fn pinned_ranges(&self) -> usize {
         self.pinned_ranges
     }
 
-    /// Bytes in memory, or on their way there, as far as is known.
+    /// Bytes in memory or in flight, as far as is known.
     pub(crate) fn occupied(&self) -> u64 {
         self.occupied
     }
 
-    /// Nothing is known of a file any more. What was pinned of it is told ([`Extents::take_forgotten_pins`]).
+    /// Forgets a file. Its pinned ranges are reported by [`Extents::take_forgotten_pins`].
     pub(crate) fn forget(&mut self, file: F) {
         let of_file = self.files.get(&file);
         let starts: Vec<u64> = of_file.into_iter().flat_map(|ranges| ranges.keys().copied()).collect();
@@ -184,12 +184,12 @@ impl<F: Copy + Ord> Extents<F> {
         }
     }
 
-    /// The files of which something is known.
+    /// The files in the map.
     pub(crate) fn files(&self) -> impl Iterator<Item = F> {
         self.files.keys().copied()
     }
 
-    /// Fetched bytes that a stream counts on and has not read.
+    /// Fetched bytes that a stream expects and has not read.
     #[cfg(test)]
     pub(crate) fn unread(&self) -> u64 {
         let all = self.files.values().flatten();
@@ -203,13 +203,13 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// This part of a range under way was in memory before: the disk does not deliver it.
+    /// This part of a range in flight was in memory before: the disk does not deliver it.
     pub(crate) fn found(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| match facts {
             Some(f @ Facts { state: State::Absent, .. }) => {
                 Some(Facts { state: State::Found, arriving: false, ..f })
             }
-            // It is wanted again, and has not left.
+            // Wanted again before it left memory.
             Some(f @ Facts { state: State::Leaving, .. }) => {
                 Some(Facts { state: State::Read, arriving: false, ..f })
             }
@@ -218,8 +218,8 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// The disk delivered what was still arriving of this range, by a read submitted at `submitted`. What the
-    /// map had there was evicted.
+    /// The disk delivered the part of this range that was still arriving, by a read submitted at `submitted`.
+    /// Bytes that the map had there were evicted.
     pub(crate) fn arrived(&mut self, now: Nanos, submitted: Nanos, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |account, len, facts| match facts {
             Some(f) if f.arriving => {
@@ -232,7 +232,7 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// The read of this range is over; what is still arriving of it will not come.
+    /// The read of this range has ended; what is still arriving will not come.
     pub(crate) fn read_failed(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| match facts {
             Some(Facts { state: State::Absent, arriving: true, .. }) => None,
@@ -241,8 +241,8 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// A client read this range from memory. What is arriving of it has come, whether that was reported or
-    /// not.
+    /// A client read this range from memory. Bytes still arriving have arrived, even if that was not
+    /// reported.
     pub(crate) fn used(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |Account { totals, .. }, len, facts| {
             add(&mut totals.requested, len);
@@ -269,8 +269,8 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// A client read up to the end of its file. What came of the last page beyond it is no part of the file:
-    /// neither fetched nor wasted.
+    /// A client read to the end of its file. The part of the last page beyond it does not belong to the file,
+    /// so it is neither fetched nor wasted.
     pub(crate) fn beyond_end(&mut self, file: F, end: u64, page_end: u64) {
         self.rewrite(file, end, page_end, |Account { totals, .. }, len, facts| match facts {
             Some(f @ Facts { state: State::Unread(_), .. }) => {
@@ -282,12 +282,12 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// A client reads this range itself: what is not known to be in memory comes from the disk.
+    /// A client reads this range itself: bytes not known to be in memory come from the disk.
     pub(crate) fn left_to_client(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| Some(facts.unwrap_or(Facts::of(State::Absent))));
     }
 
-    /// This range was seen not to be in memory. What is arriving of it is no evidence.
+    /// This range was found not to be in memory. Bytes still arriving are no evidence.
     pub(crate) fn missing(&mut self, now: Nanos, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |account, len, facts| match facts {
             Some(f) if !f.arriving => {
@@ -298,7 +298,7 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// This range of a read under way has left memory, and is read again. What is arriving of it is no
+    /// This range of a read in flight has left memory, and is read again. Bytes still arriving are no
     /// evidence.
     pub(crate) fn gone(&mut self, now: Nanos, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |account, len, facts| match facts {
@@ -310,7 +310,7 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// This range is given back to the system. What was fetched of it and not read is wasted.
+    /// This range is given back to the kernel. Fetched and unread bytes of it are wasted.
     pub(crate) fn given_back(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |Account { totals, .. }, len, facts| match facts {
             Some(f) if !f.arriving => {
@@ -326,15 +326,15 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// What was given back of this range has left memory by now.
+    /// Bytes of this range that were given back have left memory by now.
     pub(crate) fn left(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| {
             facts.filter(|f| f.state != State::Leaving || f.arriving)
         });
     }
 
-    /// A stream of the file has ended at `position`. What was fetched and lies outside the ranges that
-    /// `counting` streams count on (by rising offset) is abandoned.
+    /// A stream of the file has ended at `position`. Fetched bytes outside the ranges that streams expect
+    /// (`counting`, by rising offset) are abandoned.
     pub(crate) fn stream_ended(&mut self, file: F, position: u64, counting: &[(u64, u64)]) {
         let past = self.overlapping(file, position, u64::MAX);
         let unread = past.filter(|(.., f)| matches!(f.state, State::Unread(_)));
@@ -343,8 +343,8 @@ impl<F: Copy + Ord> Extents<F> {
         self.abandon_uncounted(file, 0, u64::MAX, counting);
     }
 
-    /// What was fetched of this range and lies outside the ranges that `counting` streams count on (by rising
-    /// offset) is abandoned.
+    /// Abandons the fetched bytes of this range outside the ranges that streams expect (`counting`, by rising
+    /// offset).
     pub(crate) fn abandon_uncounted(&mut self, file: F, start: u64, end: u64, counting: &[(u64, u64)]) {
         let mut from = start;
         for &(position, upto) in counting.iter().chain(&[(u64::MAX, u64::MAX)]) {
@@ -363,27 +363,27 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// What of this range is in memory as far as is known, and not given back: by rising offset.
+    /// The parts of this range that are in memory as far as is known, and not given back. By rising offset.
     pub(crate) fn resident(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         self.stretches(file, start, end, Facts::in_memory)
     }
 
-    /// What of this range was given back and has neither been read nor fetched since.
+    /// The parts of this range that were given back and neither read nor fetched since.
     pub(crate) fn leaving(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         self.stretches(file, start, end, |f| f.state == State::Leaving && !f.arriving)
     }
 
-    /// What of this range is pinned.
+    /// The pinned parts of this range.
     pub(crate) fn pinned(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         self.stretches(file, start, end, |f| f.pinned)
     }
 
-    /// What of this range is in memory and not pinned.
+    /// The parts of this range that are in memory and not pinned.
     pub(crate) fn unpinned(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         self.stretches(file, start, end, |f| !f.pinned && f.in_memory())
     }
 
-    /// The parts of `[start, end)` of which this holds; parts that follow one another are one.
+    /// The parts of `[start, end)` for which `of` holds; adjacent parts are joined.
     fn stretches(&self, file: F, start: u64, end: u64, of: impl Fn(&Facts) -> bool) -> Vec<(u64, u64)> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         for (from, to, _) in self.overlapping(file, start, end).filter(|(.., facts)| of(facts)) {
@@ -395,7 +395,7 @@ impl<F: Copy + Ord> Extents<F> {
         stretches
     }
 
-    /// The pinned stretches that this range touches, each from its beginning to its end.
+    /// The whole pinned ranges that `[start, end)` touches.
     pub(crate) fn pinned_around(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         let Some(of_file) = self.files.get(&file).filter(|_| start < end) else { return Vec::new() };
         let mut first = start;
@@ -417,12 +417,12 @@ impl<F: Copy + Ord> Extents<F> {
         stretches
     }
 
-    /// The driver pins what is in memory of this range.
+    /// The driver pins the bytes of this range that are in memory.
     pub(crate) fn pin(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: true, ..f }));
     }
 
-    /// It does so no longer.
+    /// The driver unpins them.
     pub(crate) fn unpin(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: false, ..f }));
     }
@@ -445,8 +445,8 @@ impl<F: Copy + Ord> Extents<F> {
         over_start.into_iter().chain(within).map(move |(&at, e)| (at.max(start), e.end.min(end), e.facts))
     }
 
-    /// Puts for every part of `[start, end)` what `change` makes of it. The change gets the account, the
-    /// part's length and what is known of it; `None` stands for "nothing known".
+    /// Replaces every part of `[start, end)` by the result of `change`, which gets the account, the part's
+    /// length and its facts; `None` means "nothing known".
     fn rewrite(
         &mut self,
         file: F,
@@ -457,7 +457,7 @@ impl<F: Copy + Ord> Extents<F> {
         if start >= end {
             return;
         }
-        // What overlaps the range or touches its edges is made anew.
+        // Rebuild the ranges that overlap the change or touch its edges.
         let of_file = self.files.entry(file).or_default();
         let before = of_file.range(..start).next_back().filter(|(_, e)| e.end >= start);
         let first = before.map_or(start, |(&at, _)| at);
@@ -491,7 +491,7 @@ impl<F: Copy + Ord> Extents<F> {
         }
         put(cursor, end, None, true);
         for (at, _) in old.iter() {
-            // The others are written over.
+            // The others are overwritten.
             if new.binary_search_by_key(at, |&(from, ..)| from).is_err() {
                 of_file.remove(at);
             }

@@ -1,8 +1,7 @@
-//! Which files the driver keeps open, and until when.
+//! The files that the driver keeps open, and until when.
 //!
-//! Only a file that is open can be read ahead of need. An open file keeps its file system from being
-//! unmounted and its blocks from being freed, so it is closed a little after the last stream that reads it
-//! would have ended.
+//! Only an open file can be read ahead. An open file keeps its file system from being unmounted and its
+//! blocks from being freed, so it is closed a little after the last stream that reads it would have ended.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +11,13 @@ use crate::FileId;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
-    /// Bytes a second at which it is played, if that was told.
+    /// Bytes a second at which it is played, if given.
     bitrate: Option<u64>,
-    /// Its last reader said that it reads at random.
+    /// Whether its last reader announced random reads.
     random: bool,
-    /// When it is to be closed. A file whose time was up while a read of it was under way has none.
+    /// When to close it; `None` if that time passed during a read of the file.
     until: Option<Nanos>,
-    /// The driver is to let go of it ([`crate::Event::Leave`]).
+    /// Whether the driver is to close it ([`crate::Event::Leave`]).
     leaving: bool,
 }
 
@@ -26,7 +25,7 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Files {
     open: BTreeMap<FileId, Open>,
-    /// Those that have a time to be closed at, in order of it.
+    /// Files with a time to close, in order of that time.
     in_order: BTreeSet<(Nanos, FileId)>,
     /// How long a file stays open after its last use.
     keep: Nanos,
@@ -38,8 +37,8 @@ impl Files {
         Files { open: BTreeMap::new(), in_order: BTreeSet::new(), keep, max: max.max(1) }
     }
 
-    /// The driver can read this file from now on. Returns the file that is to be closed for it, the one
-    /// unused longest.
+    /// The driver can read this file from now on. If too many are open, returns the file unused longest,
+    /// which must be closed.
     pub(crate) fn opened(
         &mut self,
         now: Nanos,
@@ -60,7 +59,7 @@ impl Files {
         close
     }
 
-    /// A file was used. `false` for one that is not open.
+    /// A file was used. Returns `false` if it is not open.
     pub(crate) fn used(&mut self, now: Nanos, file: FileId) -> bool {
         match self.open.get(&file) {
             Some(open) if open.leaving => true,
@@ -69,7 +68,7 @@ impl Files {
         }
     }
 
-    /// A file is to be closed then. `false` for one that is not open.
+    /// Sets the time to close a file. Returns `false` if it is not open.
     fn keep_until(&mut self, file: FileId, time: Nanos) -> bool {
         let Some(open) = self.open.get_mut(&file) else { return false };
         let before = open.until.replace(time);
@@ -82,13 +81,12 @@ impl Files {
         true
     }
 
-    /// No one is to read the file again soon: it is closed at once.
+    /// No reader is expected soon: the file is closed at once.
     pub(crate) fn over(&mut self, now: Nanos, file: FileId) {
         self.keep_until(file, now);
     }
 
-    /// The driver is to let go of the file: it is closed at once, whoever reads it, unless it is opened
-    /// again.
+    /// The driver is to close the file at once, whatever reads it, unless it is opened again.
     pub(crate) fn leave(&mut self, now: Nanos, file: FileId) {
         self.over(now, file);
         if let Some(open) = self.open.get_mut(&file) {
@@ -96,17 +94,17 @@ impl Files {
         }
     }
 
-    /// Whether a file is open, and to stay so.
+    /// Whether a file is open and need not be closed.
     pub(crate) fn stays(&self, file: FileId) -> bool {
         self.open.get(&file).is_some_and(|open| !open.leaving)
     }
 
-    /// Whether the driver can read a file.
+    /// Whether a file is open.
     pub(crate) fn is_open(&self, file: FileId) -> bool {
         self.open.contains_key(&file)
     }
 
-    /// A read of a file is over, or withdrawn.
+    /// A read of a file has ended or was withdrawn.
     pub(crate) fn released(&mut self, now: Nanos, file: FileId) {
         if self.open.get(&file).is_some_and(|open| open.until.is_none()) {
             self.keep_until(file, now);
@@ -120,24 +118,24 @@ impl Files {
         }
     }
 
-    /// What was told of a file's bitrate, bytes a second.
+    /// The given bitrate of a file, bytes a second.
     pub(crate) fn bitrate(&self, file: FileId) -> Option<u64> {
         self.open.get(&file)?.bitrate
     }
 
-    /// Remembers whether the reader of an open file has said that it reads at random.
+    /// Remembers whether the reader of an open file announced random reads.
     pub(crate) fn told_random(&mut self, file: FileId, random: bool) {
         if let Some(open) = self.open.get_mut(&file) {
             open.random = random;
         }
     }
 
-    /// Whether the last reader of an open file has said so.
+    /// Whether the last reader of an open file announced random reads.
     pub(crate) fn is_random(&self, file: FileId) -> bool {
         self.open.get(&file).is_some_and(|open| open.random)
     }
 
-    /// The next file whose time is up and of which nothing is under way: it is to be closed.
+    /// The next file whose time is up and that is not in use; it must be closed.
     pub(crate) fn expire(&mut self, now: Nanos, in_use: impl Fn(FileId) -> bool) -> Option<FileId> {
         while let Some(&(until, file)) = self.in_order.first()
             && until <= now
@@ -154,7 +152,7 @@ impl Files {
         None
     }
 
-    /// When [`Files::expire`] has something to do.
+    /// When [`Files::expire`] must be called next.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
         Some(self.in_order.first()?.0)
     }

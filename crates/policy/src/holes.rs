@@ -1,9 +1,9 @@
-//! Where files have holes, as far as the driver says ([`crate::Event::Hole`]): bytes that no disk delivers.
+//! The holes of files, as reported by the driver ([`crate::Event::Hole`]): bytes that no disk delivers.
 //!
-//! A hole is skipped: pieces end where it begins and go on behind it, and what of it lies before a stream is
-//! no part of what waits in memory. What is shorter than a [`PIECE`], which the kernel reads ahead by itself,
-//! is left to the pieces, which cost as much with it as without. Of a file the last holes are remembered,
-//! twice [`FOUND_MAX`].
+//! A hole is skipped: pieces end where it begins and go on behind it, and its bytes do not count as unread
+//! memory. A hole shorter than a [`PIECE`], which the kernel reads ahead by itself, is left in the pieces,
+//! because skipping it saves nothing. The last holes of each file are remembered, twice [`FOUND_MAX`] at
+//! most.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,12 +15,12 @@ use crate::{FOUND_MAX, FileId, PAGE};
 /// The holes of all open files.
 #[derive(Debug, Default)]
 pub(crate) struct Holes {
-    /// Start and end of each, by rising offset, apart from one another, in whole pages. No list is empty.
+    /// Start and end of each hole in whole pages, by rising offset, with gaps between them. No list is empty.
     files: BTreeMap<FileId, Vec<(u64, u64)>>,
 }
 
 impl Holes {
-    /// There is a hole; only its whole pages count.
+    /// Adds a hole; only its whole pages count.
     pub(crate) fn add(&mut self, file: FileId, from: u64, upto: u64) {
         let from = from.min(i64::MAX as u64).next_multiple_of(PAGE);
         let upto = upto.min(i64::MAX as u64) / PAGE * PAGE;
@@ -36,7 +36,7 @@ impl Holes {
         }
     }
 
-    /// There may be none any more.
+    /// Removes holes from a range that may have been written.
     pub(crate) fn remove(&mut self, file: FileId, from: u64, upto: u64) {
         let Some(holes) = self.files.get_mut(&file) else { return };
         let touched: Vec<(u64, u64)> =
@@ -50,12 +50,12 @@ impl Holes {
         }
     }
 
-    /// A file is closed.
+    /// The file was closed.
     pub(crate) fn forget(&mut self, file: FileId) {
         self.files.remove(&file);
     }
 
-    /// The holes that `[start, end)` touches, cut to it.
+    /// The holes in `[start, end)`, cut to it.
     pub(crate) fn within(&self, file: FileId, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let holes = self.files.get(&file).map_or(&[][..], |holes| {
             let first = holes.partition_point(|&(_, upto)| upto <= start);
@@ -65,12 +65,12 @@ impl Holes {
         near.map(move |&(from, upto)| (from.max(start), upto.min(end)))
     }
 
-    /// Bytes of `[start, end)` that are holes.
+    /// Bytes of `[start, end)` that lie in holes.
     pub(crate) fn bytes(&self, file: FileId, start: u64, end: u64) -> u64 {
         self.within(file, start, end).map(|(from, upto)| upto - from).sum()
     }
 
-    /// What of `[start, end)` is none.
+    /// The parts of `[start, end)` that are not holes.
     pub(crate) fn data(&self, file: FileId, start: u64, end: u64) -> Vec<(u64, u64)> {
         let (mut data, mut cursor) = (Vec::new(), start);
         for (from, upto) in self.within(file, start, end).chain([(end, end)]) {
@@ -82,12 +82,12 @@ impl Holes {
         data
     }
 
-    /// Whether all of `[start, end)` is a hole.
+    /// Whether `[start, end)` lies in a hole entirely.
     pub(crate) fn cover(&self, file: FileId, start: u64, end: u64) -> bool {
         start < end && self.bytes(file, start, end) == end - start
     }
 
-    /// The first byte from `at` on that is in no hole.
+    /// The first offset from `at` on that lies in no hole.
     pub(crate) fn data_from(&self, file: FileId, at: u64) -> u64 {
         match self.within(file, at, u64::MAX).next() {
             Some((from, upto)) if from == at => upto,
@@ -95,7 +95,7 @@ impl Holes {
         }
     }
 
-    /// Where the first hole from `at` on begins.
+    /// The start of the first hole from `at` on.
     pub(crate) fn next(&self, file: FileId, at: u64) -> Option<u64> {
         self.within(file, at, u64::MAX).next().map(|(from, _)| from)
     }

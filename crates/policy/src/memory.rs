@@ -1,21 +1,22 @@
-//! How much memory one disk has, and what is kept in it: the bytes that are used again soonest.
+//! How much memory one disk has, and what it keeps there: the bytes that are used again soonest.
 //!
-//! Memory holds bytes that were fetched ahead of a reader, and bytes that a reader has passed and another is
-//! to come for. Both are worth what the disk would need to read them again. A byte behind a reader is kept
-//! while its next use is nearer than the *horizon* (predictive buffer management: Świtakowski, Boncz and
-//! Żukowski, VLDB 2012; interval caching: Dan and Sitaram 1996). The horizon is not computed. While memory is
-//! short, what is used last leaves first, and the next use of what left last is the horizon.
+//! Memory holds bytes that were fetched ahead of a reader, and bytes that one reader has passed and another
+//! will need. The value of both is the time that the disk would take to read them again. A byte behind a
+//! reader is kept while its next use is nearer than the *horizon* (predictive buffer management: Świtakowski,
+//! Boncz and Żukowski, VLDB 2012; interval caching: Dan and Sitaram 1996). The horizon is not computed. While
+//! memory is short, bytes that are used last leave first, and the next use of the bytes that left last is the
+//! horizon.
 //!
-//! The length of a piece has the same price ([`Memory::worth`]). A disk transfers `m` bytes a second and a
+//! The length of a piece has the same price ([`Memory::worth`]). A disk transfers `m` bytes a second, and a
 //! switch takes as long as the transfer of `d` bytes. A byte that is kept for `h` seconds saves the time of
-//! `1 + d/s` bytes. A piece that is longer by a byte lies there for `s/2r` on the mean and saves the time of
-//! `d/s` bytes each `s/r` seconds. Both are worth the same where `s^2 + d s = 2 d r h`.
+//! `1 + d/s` bytes. A piece that is longer by a byte occupies memory for `s/2r` on average and saves the time
+//! of `d/s` bytes each `s/r` seconds. Both are worth the same where `s^2 + d s = 2 d r h`.
 //!
-//! How much there is, the driver says ([`MemoryLimit`]), and evictions correct it, because the servers may be
-//! in a group of their own with less, or others may need it: of what was to be kept, none should be found
-//! gone. When more than a piece of it is, memory holds no more than what was read since those bytes came, and
-//! a tenth less than was counted on. It grows again as a congestion window does (Ha, Rhee and Xu 2008,
-//! CUBIC): quickly to nine tenths of where that happened, slowly beyond.
+//! The driver reports how much memory there is ([`MemoryLimit`]). Evictions correct it, because the servers
+//! may be in a cgroup of their own with less, or others may need it: none of the bytes that should have been
+//! kept should be missing. If more than a piece of them is, memory holds no more than what was read since
+//! those bytes came, and a tenth less than was assumed. The assumed memory grows again as a congestion window
+//! does (Ha, Rhee and Xu 2008, CUBIC): quickly to nine tenths of where that happened, then slowly.
 
 use alloc::collections::VecDeque;
 
@@ -31,31 +32,31 @@ pub const REPORT_EVERY: Nanos = Nanos::from_secs(2);
 /// Smallest budget: a piece for each of a handful of streams.
 pub const BUDGET_MIN: Bytes = Bytes::mib(8);
 
-/// Smallest part of the limit that is counted on.
+/// Minimum share of the limit that is assumed to be available.
 const PART_MIN: f64 = 0.05;
 
-/// What is left of a period's counts in the next. Counts are judged over about ten seconds, because one piece
-/// that is gone is several hundredths of what is read in one period.
+/// Weight of a period's counts in the next period. Counts are judged over about ten seconds, because one
+/// missing piece is several hundredths of what is read in one period.
 const REMEMBERED: f64 = 0.8;
 
-/// How full a stream's piece is on the mean, before it was seen: half read. None counts as fuller: what is
-/// more was fetched early, and makes way.
+/// Initial and maximum mean fill of a stream's piece: half of it unread. Anything above was fetched early and
+/// gives way.
 const FILL_FIRST: f64 = 0.5;
 
-/// No piece counts as emptier: clients that take whole pieces at once may stop doing so at once.
+/// Minimum mean fill. Clients that take whole pieces at once may stop doing so at any time.
 const FILL_MIN: f64 = 0.125;
 
-/// What is freed at once when memory is full: this part of it, or of what was read lately if that is less. At
-/// half of it everything is looked at twice as often; double keeps as much less.
+/// Share of memory that is freed at once when it is full, or of the bytes read lately if that is less. At
+/// half, all bytes are examined twice as often; at double, that much less is kept.
 pub(crate) const FREED_AT_ONCE: f64 = 1.0 / 32.0;
 
 /// The machine's memory as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryLimit {
-    /// Bytes of page cache that the servers of this disk and the engine can have together ([`crate::pool`]).
+    /// Bytes of page cache available to the servers of this disk and the engine together ([`crate::pool`]).
     pub bytes: Bytes,
-    /// Whether tasks wait for memory now.
+    /// Whether tasks wait for memory at present.
     pub tasks_wait: bool,
 }
 
@@ -65,13 +66,13 @@ impl Default for MemoryLimit {
     }
 }
 
-/// What the engine has seen of its disk so far, in sums.
+/// Sums of what the engine has seen of its disk so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// Reads submitted, and their bytes.
+    /// Reads submitted; below, their bytes.
     pub(crate) reads: u64,
     pub(crate) bytes_read: u64,
-    /// Time in which a client was blocked.
+    /// Total time with a client blocked.
     pub(crate) blocked: Nanos,
 }
 
@@ -79,38 +80,38 @@ pub(crate) struct Seen {
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     constants: Constants,
-    /// What a user fixed.
+    /// A budget that a user fixed.
     fixed: Option<Bytes>,
     limit: MemoryLimit,
-    /// The part of the limit that is counted on, and the one at which too much was last found gone.
+    /// Share of the limit that is assumed to be available; below, the share at which too many bytes were last
+    /// found missing.
     part: f64,
     wall: f64,
-    /// How full a stream's piece is on the mean: fetched and unread bytes over streams and the length of
-    /// their pieces.
+    /// Mean fill of a stream's piece: fetched and unread bytes, divided by the number of streams and the
+    /// length of their pieces.
     fill: f64,
-    /// The next use of what left last, while memory is short.
+    /// While memory is short: the next use of the bytes that left last.
     horizon: Option<Nanos>,
-    /// Until when memory counts as short if nothing leaves before; as of then.
+    /// Memory counts as short until then, if nothing leaves before; below, the time of the last report.
     short_until: Nanos,
     now: Nanos,
-    /// Bytes in memory when nothing more could leave; 0: that was not so the last time.
+    /// Bytes in memory when nothing more could leave; 0 if the last attempt freed enough.
     stuck_at: u64,
-    /// Evictions have been answered up to then; bytes fetched before do not count again.
+    /// Evictions have been answered up to this time; bytes fetched before it do not count again.
     answered: Nanos,
-    /// Of what had been read it is not known when it came. For so long after an answer its evictions do not
-    /// count.
+    /// Bytes already read have no fetch time. Their evictions do not count for this long after an answer.
     idle: Nanos,
     before: Seen,
-    /// Of the last periods, the older the less. `dated` are the evicted bytes of which it is known when they
-    /// came, and `turned_over` is the sum over them of what was read since.
+    /// Sums over recent periods, with decreasing weight. `dated` counts the evicted bytes with a known fetch
+    /// time; `turned_over` sums over them the bytes read since.
     evicted: f64,
     dated: f64,
     turned_over: f64,
     read: f64,
     reads: f64,
-    /// Part of the time in which a client is blocked.
+    /// Share of the time with a client blocked.
     blocked: f64,
-    /// When was how much read, the newest last.
+    /// Total bytes read at each report, the newest last.
     history: VecDeque<(Nanos, u64)>,
 }
 
@@ -140,19 +141,19 @@ impl Memory {
         }
     }
 
-    /// Bytes of memory that are counted on.
+    /// Bytes of memory assumed to be available.
     pub(crate) fn capacity(&self) -> u64 {
         Bytes((self.limit.bytes.0 as f64 * self.part) as u64).max(BUDGET_MIN).0
     }
 
-    /// Bytes that may lie fetched and unread.
+    /// Maximum of fetched and unread bytes.
     pub(crate) fn budget(&self) -> u64 {
         let share = Bytes((self.capacity() as f64 * self.constants.budget_share) as u64).max(BUDGET_MIN);
         self.fixed.unwrap_or(share).0.max(crate::PAGE)
     }
 
-    /// Bytes that bound a stream's pieces: with one for each of so many streams, as full as they are on the
-    /// mean, the budget is taken.
+    /// Length of a piece at which one for each of this many streams, at the mean fill, takes the whole
+    /// budget.
     pub(crate) fn share(&self, streams: usize) -> u64 {
         (self.budget() as f64 / (streams.max(1) as f64 * self.fill)) as u64
     }
@@ -161,14 +162,14 @@ impl Memory {
     pub(crate) fn worth(&self, rate: f64, depth: Bytes) -> u64 {
         let Some(horizon) = self.horizon.filter(|_| rate > 0.0) else { return u64::MAX };
         let depth = depth.0 as f64;
-        // Unread on the mean: `fill` of a piece, where half of it is that of a reader of an even pace.
+        // Unread bytes on average: `fill` of a piece. A reader at an even pace has half a piece.
         let bytes = rate * horizon.as_secs_f64() * FILL_FIRST / self.fill;
-        // A shorter piece than the disk transfers in one switch costs more than it can save ([C] 2).
+        // A piece shorter than what the disk transfers in one switch costs more than it can save ([C] 2).
         ((libm::sqrt(depth * depth + 8.0 * depth * bytes) - depth) / 2.0).max(depth) as u64
     }
 
-    /// Of bytes that blocked clients wait for, those that will lie unread: none of a client that takes its
-    /// piece as it arrives, all of one that reads at its own pace.
+    /// The part of the bytes queued for blocked clients that is expected to lie unread: 0 for clients that
+    /// take their pieces as they arrive, all for clients that read at their own pace.
     pub(crate) fn filled(&self, queued: u64) -> u64 {
         (queued as f64 * (self.fill / FILL_FIRST).min(1.0)) as u64
     }
@@ -178,13 +179,13 @@ impl Memory {
         unread < self.budget()
     }
 
-    /// Whether something has left lately to make room.
+    /// Whether bytes have left lately to make room.
     pub(crate) fn is_short(&self) -> bool {
         self.short_until > self.now
     }
 
-    /// How many of the bytes in memory are to leave. None until it is full. Where nothing could leave the
-    /// last time, none until as much more has come as is freed at once.
+    /// Number of bytes that must leave memory now; 0 until it is full. If nothing could leave the last time,
+    /// 0 until as much more has arrived as is freed at once.
     pub(crate) fn excess(&self, occupied: u64) -> u64 {
         let capacity = self.capacity();
         let freed = ((capacity as f64).min(self.read) * FREED_AT_ONCE) as u64;
@@ -194,7 +195,7 @@ impl Memory {
         }
     }
 
-    /// Something left to make room; the last of it is used again after so long. `None`: that was not enough,
+    /// Bytes left to make room; `next_use` is the next use of the last of them. `None`: that was not enough,
     /// and the `occupied` rest is unread, which says nothing about the horizon.
     pub(crate) fn left(&mut self, now: Nanos, next_use: Option<Nanos>, occupied: u64) {
         self.short_until = now + self.idle;
@@ -202,15 +203,15 @@ impl Memory {
         self.stuck_at = if next_use.is_none() { occupied } else { 0 };
     }
 
-    /// The next use beyond which nothing is kept now.
+    /// Bytes whose next use lies beyond this are not kept now.
     pub(crate) fn horizon(&self) -> Option<Nanos> {
         self.horizon
     }
 
-    /// Bytes were found gone that were to be kept: fetched then and not read, or read.
+    /// Bytes that should have been kept were found missing: fetched at `fetched` and unread, or already read.
     pub(crate) fn evicted(&mut self, now: Nanos, bytes: u64, fetched: Option<Nanos>, unread: u64) {
         let over_budget = unread as f64 > self.budget() as f64 * self.constants.blocked_over_budget;
-        // What blocked clients were served over the budget says nothing about the budget.
+        // Pieces served to blocked clients over the budget say nothing about the budget.
         let since = fetched.unwrap_or_else(|| now.since(self.idle));
         if since >= self.answered && !over_budget {
             self.evicted += bytes as f64;
@@ -221,28 +222,28 @@ impl Memory {
         }
     }
 
-    /// Bytes read since then, as far as is remembered: to within a period too many.
+    /// Bytes read since `then`, as far as is remembered; up to one period too many.
     fn read_since(&self, then: Nanos) -> Option<u64> {
         let (_, before) = self.history.iter().rev().find(|(at, _)| *at <= then)?;
         Some(self.before.bytes_read.saturating_sub(*before))
     }
 
-    /// Whether more is gone than one piece, as long as they were lately: one may be gone by chance.
+    /// Whether more than one piece of recent mean length is missing. One may be missing by chance.
     fn too_many(&self) -> bool {
         self.evicted * self.reads > self.read
     }
 
-    /// What was fetched until now says nothing about memory from now on.
+    /// Evictions of bytes fetched until now no longer count.
     pub(crate) fn answer_for_all(&mut self, now: Nanos) {
         self.answered = now;
     }
 
-    /// What the machine has. Nothing is learnt from it.
+    /// Sets the machine's memory without learning from it.
     pub(crate) fn machine(&mut self, limit: MemoryLimit) {
         self.limit = limit;
     }
 
-    /// What the driver reports of the machine's memory, every [`REPORT_EVERY`].
+    /// The driver's report of the machine's memory, every [`REPORT_EVERY`].
     pub(crate) fn limit(&mut self, now: Nanos, limit: MemoryLimit, seen: Seen, unread: u64, streams: usize) {
         self.limit = limit;
         self.count(seen);
@@ -286,15 +287,15 @@ impl Memory {
         }
     }
 
-    /// Seconds of blocked clients that a byte saves in a second which is used again after so long, on a disk
-    /// of this rate and depth.
+    /// Value of keeping a byte until `next_use`: seconds of blocked clients that it saves each second, on a
+    /// disk of this rate and depth.
     pub(crate) fn price(&self, next_use: Nanos, rate: f64, depth: Bytes) -> f64 {
         let piece = if self.reads >= 1.0 { self.read / self.reads } else { depth.0 as f64 };
         let saved = (1.0 + depth.0 as f64 / piece.max(1.0)) / rate.max(1.0);
         self.blocked * saved / next_use.as_secs_f64().max(1e-3)
     }
 
-    /// The state of now, for reports.
+    /// The current state, for reports.
     pub(crate) fn report(&self, occupied: u64) -> MemoryReport {
         MemoryReport {
             limit_bytes: self.limit.bytes.0,
@@ -312,17 +313,17 @@ impl Memory {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryReport {
-    /// The disk's part of the page cache.
+    /// The disk's share of the page cache, in bytes.
     pub limit_bytes: u64,
-    /// Bytes of it that are counted on.
+    /// Bytes of it that are assumed to be available.
     pub capacity_bytes: u64,
-    /// Bytes in memory, or on their way there, as far as is known.
+    /// Bytes in memory or in flight, as far as is known.
     pub occupied_bytes: u64,
-    /// Most bytes that may lie fetched and unread.
+    /// Maximum of fetched and unread bytes.
     pub budget_bytes: u64,
     /// Whether a user fixed the budget.
     pub fixed: bool,
-    /// `drop-behind` while memory is short and what is used last leaves, else `ample`.
+    /// `drop-behind` while memory is short and the bytes used last leave, else `ample`.
     pub stage: alloc::string::String,
     /// While memory is short: bytes that are used again within this many seconds are kept.
     pub horizon_s: Option<f64>,

@@ -1,7 +1,7 @@
-//! A piece: one read, queued or in flight, and which requests wait for which part of it.
+//! A piece is one read, queued or in flight, and knows which requests wait for which part of it.
 //!
 //! Pieces of one file never overlap, so no byte is read twice because two callers want it at the same time. A
-//! request is laid over the pieces that exist: it waits on those it touches, and the gaps between them become
+//! request is laid over the existing pieces: it waits for those it touches, and the gaps between them become
 //! new pieces.
 
 use alloc::vec::Vec;
@@ -18,27 +18,27 @@ pub(crate) struct Waiter {
     pub(crate) upto: u64,
 }
 
-/// When a piece is read.
+/// What decides when a piece is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// When it is due, see [`crate::Queued::due`].
+    /// When the piece is due ([`crate::Queued::due`]).
     pub(crate) due: Nanos,
     /// It may join a read of the kernel's ([`crate::Demand::along`]).
     pub(crate) along: bool,
     /// See [`crate::Demand::foretold`].
     pub(crate) foretold: bool,
-    /// No one but a file set asks for it ([`crate::Demand::file_set`]).
+    /// Only file sets ask for it ([`crate::Demand::file_set`]).
     pub(crate) file_set: bool,
     /// A file set waits for it, perhaps among others.
     pub(crate) for_file_set: bool,
 }
 
 impl Turn {
-    /// Ahead of need: not before a request waits for it.
+    /// Read-ahead: not due until a request waits for it.
     pub(crate) const AHEAD: Turn =
         Turn { due: Nanos::MAX, along: false, foretold: false, file_set: false, for_file_set: false };
 
-    /// The turn of what has both. What was foretold keeps its place in the order of the disk.
+    /// The turn of a piece that two requests want. A foretold piece keeps its place in disk order.
     pub(crate) fn or(self, other: Turn) -> Turn {
         let due = if self.foretold { self.due } else { self.due.min(other.due) };
         let for_file_set = self.for_file_set || other.for_file_set;
@@ -56,28 +56,29 @@ pub(crate) struct Piece {
     pub(crate) end: u64,
     pub(crate) lba: Option<Lba>,
     pub(crate) turn: Turn,
-    /// The stream it was fetched ahead for; without one, it goes when no request waits on it any more.
+    /// The stream it was fetched ahead for. A piece without a stream is withdrawn when no request waits for
+    /// it any more.
     pub(crate) ahead_for: Option<StreamId>,
     pub(crate) waiters: Vec<Waiter>,
 }
 
 impl Piece {
-    /// Bytes of it.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Whether a request other than a file set's waits for it.
+    /// Whether a request waits for it that is not a file set's.
     pub(crate) fn blocks_client(&self) -> bool {
         !self.waiters.is_empty() && !self.turn.file_set
     }
 }
 
-/// What may join reads of the kernel's at a time.
+/// Bounds of the reads that may join the kernel's own at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Joins {
     pub(crate) pieces: usize,
-    /// Bytes that are still to come of all of them.
+    /// Total bytes that they still have to bring in.
     pub(crate) bytes: u64,
 }
 
@@ -86,23 +87,23 @@ pub(crate) struct Joins {
 pub(crate) struct Flight {
     pub(crate) piece: Piece,
     pub(crate) submitted: Nanos,
-    /// It joined a read of the kernel's, beside those in line.
+    /// It joined a read of the kernel's and does not count as a read in line.
     pub(crate) joined: bool,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
 }
 
-/// Most stretches of a read that the driver reports as found in memory ([`crate::Event::Found`]). The rest
-/// counts as delivered by the disk.
+/// Maximum number of ranges that the driver reports as found in memory for one read
+/// ([`crate::Event::Found`]). Further ranges count as delivered by the disk.
 pub const FOUND_MAX: usize = 64;
 
 impl Flight {
-    /// A read that begins.
+    /// A read that starts now.
     pub(crate) fn new(piece: Piece, now: Nanos, joined: bool) -> Flight {
         Flight { submitted: now, joined, resident: piece.start, piece }
     }
 
-    /// Bytes still to come.
+    /// Bytes not yet in memory.
     pub(crate) fn missing(&self) -> u64 {
         self.piece.end - self.resident
     }
@@ -113,12 +114,13 @@ impl Flight {
 pub(crate) struct Wanted {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// End of the file in whole pages.
+    /// End of the file, rounded up to whole pages.
     pub(crate) file_end: u64,
 }
 
 impl Wanted {
-    /// Of `len` bytes from `offset` on, 0 for all to the end of the file; `None` if they lie beyond it.
+    /// The part of `len` bytes from `offset` on; `len` 0 means to the end of the file. `None` if the range
+    /// lies beyond the end.
     pub(crate) fn of(offset: u64, len: u64, file_size: u64, read_max: u64) -> Option<Wanted> {
         let want = Want::of(offset, if len == 0 { TO_END } else { len }, file_size)?;
         let (start, end) = want.in_pages();
@@ -130,16 +132,16 @@ impl Wanted {
 /// A request laid over the existing pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Existing pieces to wait on, each up to a file offset.
+    /// Existing pieces to wait for: id, and the file offset up to which.
     pub(crate) attach: Vec<(ReadId, u64)>,
-    /// New pieces `[start, end)`, each to wait on up to a file offset.
+    /// New pieces: start, end, and the file offset up to which the request waits.
     pub(crate) create: Vec<(u64, u64, u64)>,
 }
 
 impl Plan {
-    /// `existing`: id, start and end of every piece of the same file, queued or in flight, in any order.
-    /// `len`: how long a new piece should be; what was asked for if that is more, less where another piece
-    /// follows.
+    /// Lays `wanted` over the pieces of its file. `existing` has id, start and end of every piece that is
+    /// queued or in flight, in any order. `len` is the length of a new piece. The piece is longer if more was
+    /// asked for, and shorter if another piece follows.
     pub(crate) fn lay(
         wanted: Wanted,
         mut existing: Vec<(ReadId, u64, u64)>,
@@ -171,8 +173,8 @@ impl Plan {
         plan
     }
 
-    /// The same without holes: `data` says what of `[start, end)` is none. What lies behind a hole is created
-    /// only if it is waited for.
+    /// The same plan without holes. `data` returns the parts of `[start, end)` that are not holes. A piece
+    /// behind a hole is created only if the request waits for it.
     pub(crate) fn without_holes(self, data: impl Fn(u64, u64) -> Vec<(u64, u64)>) -> Plan {
         let Plan { attach, create } = self;
         let parts = |(start, end, upto): (u64, u64, u64)| {
@@ -183,8 +185,8 @@ impl Plan {
     }
 }
 
-/// Disk address of an offset of a file, of which another offset and its address are known: as if the file
-/// were laid out in one run. Wrong beyond a fragment boundary, which costs a seek and nothing else.
+/// Disk address of a file offset, computed from the known address of another offset, as if the file had one
+/// extent. Beyond the end of an extent it is wrong, which costs only a seek.
 pub(crate) fn address((known_offset, known): (u64, Lba), offset: u64) -> Lba {
     match offset.checked_sub(known_offset) {
         Some(ahead) => known.plus_bytes(ahead),

@@ -1,31 +1,32 @@
-//! In which order pinned ranges are renewed.
+//! The order in which pinned ranges are renewed.
 //!
-//! The kernel takes first what was not touched twice, and that is what was fetched and waits for its client.
-//! So the driver pins a piece when it has arrived: it makes its pages active. Pages do not stay active. The
-//! kernel takes those off that list which came to it longest ago. So pinned ranges are renewed in turn, a
-//! byte for each byte that is pinned: once, on the mean, while a piece waits for its reader.
+//! The kernel evicts pages first that were touched only once, such as prefetched pages that wait for their
+//! client. So the driver pins a piece when it has arrived, which makes its pages active. Pages do not stay
+//! active: the kernel deactivates those first that have been on the active list longest. So pinned ranges are
+//! renewed in turn, one byte for each byte that is pinned. On average a piece is renewed once while it waits
+//! for its reader.
 //!
-//! Which ranges are pinned stands in [`crate::Extents`]; here is only whose turn it is.
+//! [`crate::Extents`] knows which ranges are pinned; this module only keeps their order.
 
 use alloc::collections::VecDeque;
 
 use crate::FileId;
 use crate::engine::RANGES_MAX;
 
-/// Whose turn it is.
+/// The order of renewal.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
-    /// File, start and end, the one pinned or renewed longest ago first. Parts of them may not be pinned any
-    /// more.
+    /// File, start and end, the range pinned or renewed longest ago first. Parts of a range may have been
+    /// unpinned since.
     turns: VecDeque<(FileId, u64, u64)>,
-    /// Bytes pinned, less those renewed.
+    /// Bytes pinned minus bytes renewed.
     credit: u64,
 }
 
 impl Pins {
-    /// A range was pinned, or renewed.
+    /// Adds a range that was pinned or renewed.
     pub(crate) fn pinned(&mut self, file: FileId, start: u64, end: u64) {
-        // A range that is pinned alone has nothing to renew.
+        // If no other range is pinned, there is nothing to renew.
         if !self.turns.is_empty() {
             self.credit = self.credit.saturating_add(end - start);
         }
@@ -34,7 +35,8 @@ impl Pins {
         }
     }
 
-    /// The next range to look at: what of it is still pinned is renewed. `still` says how many bytes that is.
+    /// The next range to examine; the caller renews what is still pinned of it. `still` returns the number of
+    /// bytes of a range that are still pinned.
     pub(crate) fn next(&mut self, still: impl Fn(FileId, u64, u64) -> u64) -> Option<(FileId, u64, u64)> {
         while let Some(&(file, start, end)) = self.turns.front() {
             let bytes = still(file, start, end);

@@ -1,8 +1,8 @@
-//! One memory for the disks of a machine: it goes to where a byte of it saves most.
+//! One memory shared by the disks of a machine: each byte goes to the disk where it saves most.
 //!
-//! Each disk reports what it holds, and what the byte that it would give up first is worth to it
-//! ([`Held::price`]). What no disk holds is free for all. Once nothing is free, a disk that is short gets the
-//! memory of the one whose price is lowest, a little at each report, until prices are about equal.
+//! Each disk reports what it holds, and the value of the byte that it would give up first ([`Held::price`]).
+//! Memory that no disk holds is free for all. Once nothing is free, a disk that is short of memory takes it
+//! from the one with the lowest price, a little at each report, until prices are about equal.
 
 use alloc::collections::BTreeMap;
 
@@ -10,20 +10,21 @@ use seekless_units::{Bytes, Nanos};
 
 use crate::memory::{BUDGET_MIN, FREED_AT_ONCE, REPORT_EVERY};
 
-/// A disk that has not reported for so long holds nothing that it knows of: the kernel sees to that.
+/// A disk that has not reported for this long holds nothing: its bytes are left to the kernel.
 const ASLEEP_AFTER: Nanos = Nanos(5 * REPORT_EVERY.0);
 
-/// Prices within so much of one another are equal: they are as uncertain as the rates of readers.
+/// Prices within this factor of one another count as equal, because they are as uncertain as the rates of
+/// readers.
 const EQUAL_WITHIN: f64 = 1.25;
 
-/// What a disk makes of its memory.
+/// A disk's report of its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Held {
-    /// Bytes in memory, or on their way there.
+    /// Bytes in memory or in flight.
     pub occupied: u64,
-    /// Seconds of waiting clients that a byte saves in a second, of the bytes that are used last.
+    /// Value of the bytes that are used last: seconds of waiting clients that one of them saves each second.
     pub price: f64,
-    /// Whether something has left lately to make room.
+    /// Whether bytes have left lately to make room.
     pub is_short: bool,
 }
 
@@ -35,13 +36,13 @@ struct Part {
 }
 
 impl Part {
-    /// What others cannot have.
+    /// Bytes that other disks cannot have.
     fn taken(&self) -> u64 {
         if self.held.is_short { self.bytes } else { self.held.occupied.min(self.bytes) }
     }
 }
 
-/// The memory of all disks. `K` names a disk.
+/// The memory of all disks. `K` identifies a disk.
 #[derive(Clone, Debug)]
 pub struct Pool<K> {
     parts: BTreeMap<K, Part>,
@@ -54,7 +55,7 @@ impl<K> Default for Pool<K> {
 }
 
 impl<K: Copy + Ord> Pool<K> {
-    /// A disk reports; how much of `limit` it has from now on. Alone it has all.
+    /// Takes in a disk's report. Returns its share of `limit` from now on; a disk alone has all.
     pub fn report(&mut self, now: Nanos, disk: K, limit: Bytes, held: Held) -> Bytes {
         self.parts.retain(|&other, part| other == disk || now.since(part.reported) < ASLEEP_AFTER);
         let awake = self.parts.len().max(1) as u64;
@@ -63,7 +64,7 @@ impl<K: Copy + Ord> Pool<K> {
         let own = self.parts.entry(disk).or_insert(first);
         (own.held, own.reported) = (held, now);
         let free = limit.0.saturating_sub(others).saturating_sub(own.taken());
-        // Of two that could grow each has half, until the other's next report.
+        // If several disks could grow, this one takes half until the next report of another.
         own.bytes = own.taken().saturating_add(if awake > 1 { free / 2 } else { free });
         let own = *own;
         let step = (limit.0 as f64 * FREED_AT_ONCE) as u64;
@@ -90,7 +91,7 @@ mod tests {
 
     const G: u64 = 1 << 30;
 
-    /// Two disks report in turn. Returns what each has in the end. What they hold follows what they have.
+    /// Two disks report in turn, holding `held` of what they have. Returns the final share of each.
     fn settle(pool: &mut Pool<u8>, periods: u64, held: impl Fn(u8, u64) -> Held) -> [u64; 2] {
         let mut bytes = [0; 2];
         for period in 0..periods {
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn one_that_was_read_once_gives_up_what_it_holds_to_one_that_is_busy() {
         let mut pool = Pool::default();
-        // The other filled all memory first, and has no reader any more.
+        // The other disk filled all memory first, and its readers have left.
         pool.report(Nanos::ZERO, 1, Bytes(G), Held { occupied: G, price: 0.0, is_short: false });
         let bytes = settle(&mut pool, 100, |disk, has| match disk {
             0 => Held { occupied: has, price: 1.0, is_short: true },

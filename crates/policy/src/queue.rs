@@ -1,20 +1,21 @@
 //! The pieces that wait to be read, in order of arrival.
 //!
-//! What is asked of all of them after every event is counted as they come and go: hundreds may wait.
+//! The counts that are needed after every event are kept up to date as pieces come and go, because hundreds
+//! of pieces may wait.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
 
 use crate::piece::Piece;
 
-/// Pieces of each kind.
+/// Number of queued pieces of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Pieces that block no request.
     pub(crate) ahead: usize,
-    /// Bytes of those that block one.
+    /// Bytes of the pieces that block a request.
     pub(crate) blocking_bytes: u64,
-    /// Pieces that block a client's.
+    /// Pieces that block a client's request.
     pub(crate) for_clients: usize,
     /// Pieces that a file set waits for.
     pub(crate) for_file_sets: usize,
@@ -42,7 +43,7 @@ impl Counts {
     }
 }
 
-/// Queued pieces, and how many there are of each kind.
+/// Queued pieces, with the counts of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pieces: Vec<Piece>,
@@ -73,7 +74,7 @@ impl Queue {
         piece
     }
 
-    /// Changes one piece.
+    /// Changes one piece and its counts.
     pub(crate) fn change(&mut self, at: usize, change: impl FnOnce(&mut Piece)) {
         let piece = &mut self.pieces[at];
         self.counts.remove(piece);
@@ -81,7 +82,7 @@ impl Queue {
         self.counts.add(piece);
     }
 
-    /// Takes out those of which `which` holds, which may change the others.
+    /// Removes the pieces that `which` selects. `which` may change the pieces that stay.
     pub(crate) fn extract(
         &mut self,
         mut which: impl FnMut(&mut Piece) -> bool,
@@ -118,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// Counted as they come and go is the same as counted anew.
+        /// The running counts equal a fresh count.
         #[test]
         fn counts_are_those_of_the_pieces(ops in proptest::collection::vec((0u8..6, 0u32..16, 0usize..99), 0..99)) {
             let mut queue = Queue::default();

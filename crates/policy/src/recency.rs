@@ -1,12 +1,11 @@
-//! Keys in order of use: a doubly linked list threaded through a slab, so that a change costs the same
-//! however many there are.
+//! Keys in order of use: a doubly linked list in a slab, so that a change takes constant time.
 
 use alloc::vec::Vec;
 
-/// Nothing.
+/// End of the list.
 const NIL: u32 = u32::MAX;
 
-/// One key's handle in a [`Recency`]: valid from [`Recency::add`] until the key is removed.
+/// Handle of a key in a [`Recency`]; valid from [`Recency::add`] until the key is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn(u32);
 
@@ -33,12 +32,12 @@ impl<K> Default for Recency<K> {
 }
 
 impl<K: Copy> Recency<K> {
-    /// Keys held.
+    /// Number of keys.
     pub fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
-    /// Whether no key is held.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -60,7 +59,7 @@ impl<K: Copy> Recency<K> {
         Turn(at)
     }
 
-    /// Removes a key. Its handle is not to be used again.
+    /// Removes a key. Its handle must not be used again.
     pub fn remove(&mut self, turn: Turn) {
         self.unlink(turn.0);
         self.free.push(turn.0);
@@ -108,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A plain list of names, newest last, is the same.
+        /// Behaves like a plain list of keys, newest last.
         #[test]
         fn behaves_like_a_plain_list(ops in proptest::collection::vec((0u8..5, 0u32..1000), 0..300)) {
             let mut recency = Recency::default();

@@ -1,48 +1,49 @@
-//! What a read costs this disk, from the profile and from the reads themselves.
+//! What a read costs on this disk, learnt from the profile and from the reads themselves.
 //!
-//! A read of `n` bytes takes a switch (seek, half a turn, overhead) and the time to transfer `n` bytes. The
-//! line through lengths and times of reads has the switch where the length is nothing, and the transfer rate
-//! as its slope. The reads must be as many at once as the disk bears: then each has a spindle to itself, or
-//! waits for the others at every member of a stripe alike, which leaves the quotient of the two. A disk that
-//! was measured is believed instead.
+//! A read of `n` bytes takes a switch (seek, half a turn, overhead) and the time to transfer `n` bytes. A
+//! line fitted to lengths and times of reads has the switch as its value at length 0, and the inverse of the
+//! transfer rate as its slope. The number of reads in flight must be the number that the disk takes at once:
+//! then each read has a spindle to itself, or waits for the others at every member of a stripe alike, which
+//! keeps the ratio of the two. If the disk was measured, the measured profile counts instead.
 //!
-//! Reads of one length show a point and no line. So an assumed profile always counts as much as a few reads
-//! do: it gives the slope, the reads the switch, and a size that follows from them shows another point. Where
-//! the assumed disk is so slow that nothing is left for a switch, its times are scaled to those of this disk:
-//! what disks have in common is the quotient of switch and transfer.
+//! Reads of one length give a point and no line. So an assumed profile always counts as much as a few reads:
+//! it gives the slope and the reads give the switch, and a size that follows from them gives another point.
+//! If the assumed disk is so slow that no time is left for a switch, its times are scaled to those of this
+//! disk, because disks have the ratio of switch and transfer in common.
 
 use seekless_profile::DiskProfile;
 use seekless_sizing::controller::RECENT;
 use seekless_units::{Bytes, Nanos};
 
-/// What the assumed profile counts for, in reads.
+/// Weight of the assumed profile, in reads.
 const ASSUMED_READS: f64 = 8.0;
 
-/// No disk switches faster or slower, in seconds; what says otherwise is not a disk's doing.
+/// Fastest and slowest switch of any disk, in seconds. A value outside has another cause than the disk.
 const SWITCH_S: (f64, f64) = (0.0005, 0.05);
 
-/// What the disk transfers in the time of one switch, and what it is learnt from.
+/// What the disk transfers in the time of one switch, and the sums that this is learnt from.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceModel {
-    /// Depth, and bytes a second.
+    /// Depth, and bytes a second, of a measured disk.
     measured: Option<(Bytes, f64)>,
     assumed: Sums,
     seen: Sums,
-    /// Moving average of the time a read takes, with those in flight beside it.
+    /// Moving average of the time of a read, including its wait for other reads in flight.
     mean: Nanos,
 }
 
 /// Weighted sums over reads: of 1, lengths, times, squares of lengths, products.
 type Sums = [f64; 5];
 
-/// Adds a read to sums of which this part is kept.
+/// Adds a read to sums, after scaling them by `keep`.
 fn add(sums: &mut Sums, keep: f64, bytes: f64, seconds: f64, weight: f64) {
     let news = [1.0, bytes, seconds, bytes * bytes, bytes * seconds];
     sums.iter_mut().zip(news).for_each(|(sum, news)| *sum = *sum * keep + news * weight);
 }
 
 impl ServiceModel {
-    /// `measured`: the profile is of this very disk. `first`: how long the first reads will be.
+    /// `measured` says whether the profile is of this very disk. `first` is the expected length of the first
+    /// reads.
     pub(crate) fn new(profile: &DiskProfile, measured: bool, first: Bytes) -> ServiceModel {
         let (switch, rate) = (profile.mean_switch().as_secs_f64(), profile.mean_rate().max(1.0));
         let mut model = ServiceModel {
@@ -51,7 +52,7 @@ impl ServiceModel {
             seen: Sums::default(),
             mean: Nanos::from_secs_f64(switch + first.0 as f64 / rate),
         };
-        // Two lengths make a line.
+        // A line needs two lengths.
         for depths in [0.5, 4.0] {
             let bytes = depths * profile.mean_depth().0 as f64;
             add(&mut model.assumed, 1.0, bytes, switch + bytes / rate, ASSUMED_READS / 2.0);
@@ -59,9 +60,11 @@ impl ServiceModel {
         model
     }
 
-    /// A read ended well. `shows`: no more were in flight than the disk bears, and it delivered all bytes.
+    /// A read ended well. `shows` says whether the read is evidence: no more reads were in flight than the
+    /// disk takes, and the disk delivered all bytes.
     pub(crate) fn observe(&mut self, bytes: u64, took: Nanos, shows: bool) {
-        // An eighth of the news: settles within a dozen reads, shrugs off one slow one.
+        // Each read has a weight of one eighth, so that the mean settles within a dozen reads and one slow
+        // read hardly counts.
         self.mean.0 = self.mean.0 - self.mean.0 / 8 + took.0 / 8;
         if shows && bytes > 0 {
             let recent = f64::from(RECENT);
@@ -70,12 +73,12 @@ impl ServiceModel {
         }
     }
 
-    /// How long a read takes now.
+    /// Mean time of a read at present.
     pub(crate) fn mean(&self) -> Nanos {
         self.mean
     }
 
-    /// Time that the reads took, over what the assumed disk would have taken for the same.
+    /// Time that the reads took, divided by the time that the assumed disk would have taken.
     fn pace(&self) -> f64 {
         let [reads, bytes, seconds, ..] = self.seen;
         let [n, x, y, xx, xy] = self.assumed;
@@ -89,7 +92,7 @@ impl ServiceModel {
         self.measured.unwrap_or_else(|| self.learnt()).0
     }
 
-    /// Bytes that the disk transfers in a second, without switches.
+    /// Transfer rate of the disk, bytes a second, without switches.
     pub(crate) fn rate(&self) -> f64 {
         self.measured.unwrap_or_else(|| self.learnt()).1
     }
@@ -99,7 +102,7 @@ impl ServiceModel {
         Bytes((self.rate() * time.as_secs_f64()) as u64)
     }
 
-    /// Seconds of a switch, and for each byte, where the assumed disk takes `pace` times as long.
+    /// Seconds of a switch, and seconds per byte, if the assumed disk took `pace` times as long.
     fn line(&self, pace: f64) -> (f64, f64) {
         let [n, x, y, xx, xy] = self.assumed;
         let assumed = [n, x, y * pace, xx, xy * pace];
@@ -108,7 +111,7 @@ impl ServiceModel {
         ((y - slope * x) / n, slope)
     }
 
-    /// Depth, and bytes a second, from the reads.
+    /// Depth, and bytes a second, learnt from the reads.
     fn learnt(&self) -> (Bytes, f64) {
         let as_assumed = self.line(1.0);
         let (switch, slope) = if as_assumed.0 > SWITCH_S.0 { as_assumed } else { self.line(self.pace()) };
@@ -123,12 +126,12 @@ mod tests {
 
     const M: u64 = 1 << 20;
 
-    /// After so many reads of 1 to 8 MiB by a disk of this switch and rate.
+    /// The model after this many reads of 1 to 8 MiB on a disk of this switch and rate.
     fn after(reads: u64, switch_s: f64, rate: f64) -> ServiceModel {
         let mut model = ServiceModel::new(&DiskProfile::assumed(1 << 31), false, Bytes::mib(2));
         for i in 0..reads {
             let bytes = (1 + i % 8) * M;
-            // A seek is longer or shorter by a third.
+            // Seeks vary by a third.
             let switch = switch_s * (0.67 + 0.33 * (i % 3) as f64);
             model.observe(bytes, Nanos::from_secs_f64(switch + bytes as f64 / rate), true);
         }
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_faster_disk_than_assumed_switches_all_the_same() {
-        // 15,000 rpm. Nearly all reads are as long as what its clients ask for.
+        // 15,000 rpm. Nearly all reads have the length that its clients request.
         let mut model = ServiceModel::new(&DiskProfile::assumed(1 << 31), false, Bytes::mib(2));
         for i in 0..2_000u64 {
             let bytes = if i % 8 == 0 { 768 << 10 } else { 2 * M };
@@ -158,13 +161,13 @@ mod tests {
 
     #[test]
     fn reads_of_one_length_do_not_hide_a_switch() {
-        // A server's own reads lie between the first ones: they take long for each byte.
+        // A server's own reads interleave with the first ones, so these take long for each byte.
         let mut model = ServiceModel::new(&DiskProfile::assumed(1 << 31), false, Bytes::mib(2));
         for i in 0..200 {
             let bytes = (1 + i % 8) * M;
             model.observe(bytes, Nanos::from_secs_f64(bytes as f64 / 20e6), true);
         }
-        // The size is small from then on, and the disk its own.
+        // From here on the size is small, and no other reads interleave.
         for _ in 0..5_000 {
             model.observe(768 << 10, Nanos::from_secs_f64(0.012 + 768.0 * 1024.0 / 100e6), true);
         }

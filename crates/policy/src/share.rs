@@ -1,29 +1,29 @@
-//! The part of a disk's time that file sets have.
+//! File sets' share of a disk's time.
 //!
 //! A piece of a file set is due when no other is: file sets take what others leave. But a busy disk always
-//! has a piece that is due. So the time that they are owed is counted while they wait: the share of all
-//! time in which the disk reads, less the time in which it reads for them. Once they are owed a turn, their
-//! pieces are read before all others until nothing is owed, in the order of the disk. What they had beyond
-//! their share, of time that was left over, is not held against them, but for a turn.
+//! has a piece that is due. So the time owed to file sets is counted while they wait: their share of the time
+//! in which the disk reads, minus the time in which it reads for them. Once a turn is owed, their pieces are
+//! read before all others, in disk order, until nothing is owed. Time beyond their share, when the disk had
+//! time left over, is counted against them for at most one turn.
 
 use seekless_units::Nanos;
 
-/// File sets are owed so much when their turn begins. A turn costs a switch to the place of the file set
-/// and one back, and a blocked client waits for all of it. At half of it the switches take twice as much of
-/// the disk; at double a blocked client waits twice as long.
+/// Time owed to file sets when their turn begins. A turn costs a switch to the place of the file set and one
+/// back, and a blocked client waits for all of it. At half, the switches take twice as much of the disk's
+/// time; at double, a blocked client waits twice as long.
 const TURN: Nanos = Nanos::from_millis(100);
 
-/// Most that is owed: what a file set could not use, because its own pieces came late, is not made up for
-/// later at once.
+/// Maximum of owed time. Time that a file set could not use, because its own pieces came late, is not made up
+/// for all at once.
 const OWED_MAX: Nanos = Nanos(4 * TURN.0);
 
-/// The account of one disk.
+/// The share of one disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// Part of the time, 0 to 1.
+    /// Share of the time, 0 to 1.
     share: f64,
     last: Nanos,
-    /// Nanoseconds.
+    /// Time owed, in nanoseconds.
     owed: f64,
     turn: bool,
     spent: f64,
@@ -34,8 +34,8 @@ impl Share {
         Share { share, last: Nanos::ZERO, owed: 0.0, turn: false, spent: 0.0 }
     }
 
-    /// Until `now` so many reads were in flight, `of_file_sets` of them for file sets; whether a piece of
-    /// one was queued.
+    /// Accounts for the time until `now`: the number of reads in flight, how many of them were for file sets,
+    /// and whether a piece of a file set was queued.
     pub(crate) fn pass(&mut self, now: Nanos, of_file_sets: usize, in_flight: usize, queued: bool) {
         let time = now.since(self.last).0 as f64;
         self.last = self.last.max(now);
@@ -66,8 +66,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// Serves a saturated disk by reads of `read_ms`, a set's wherever it is its turn; the part that the set
-    /// had.
+    /// Serves a saturated disk by reads of `read_ms`, for the file set whenever it is its turn. Returns the
+    /// share of the file set.
     fn part_of(share: f64, read_ms: u64) -> f64 {
         let mut account = Share::new(share);
         let (mut now, total) = (Nanos::ZERO, Nanos::from_secs(200));

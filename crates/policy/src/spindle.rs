@@ -32,11 +32,11 @@ pub(crate) struct Blocked {
     pub(crate) pieces: Vec<ReadId>,
     /// What it wants: file, start, end.
     pub(crate) range: (FileId, u64, u64),
-    /// Its answer reaches a client.
+    /// Whether its answer reaches a client.
     pub(crate) for_client: bool,
 }
 
-/// A piece to queue.
+/// A new piece, not yet in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewPiece {
     pub(crate) file: FileId,
@@ -48,43 +48,44 @@ pub(crate) struct NewPiece {
     pub(crate) ahead_for: Option<StreamId>,
 }
 
-/// A request that waited, and was answered.
+/// A request that waited and was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered {
     pub(crate) verdict: Verdict,
     /// What it wanted: file, start, end.
     pub(crate) range: (FileId, u64, u64),
-    /// For how long.
+    /// Time from the request to its answer.
     pub(crate) waited: Nanos,
 }
 
 /// The queue of one disk.
 pub(crate) struct Spindle {
-    /// One for each part of the device.
+    /// One sweep for each part of the device.
     sweeps: Vec<Sweep>,
     queue: Queue,
     flights: Vec<Flight>,
-    /// Pieces of each file that has any, queued or in flight.
+    /// Number of pieces queued or in flight, by file. Files without any have no entry.
     pieces: BTreeMap<FileId, usize>,
     blocked: BTreeMap<RequestId, Blocked>,
-    /// When each blocked request is looked at: it may be given up then.
+    /// When each blocked request may be given up.
     expiry: ByTime<RequestId>,
-    /// The part of the disk's time that file sets have.
+    /// File sets' share of the disk's time.
     share: Share,
-    /// When time last passed, and how much of it passed with a client blocked.
+    /// Time of the last call to [`Spindle::pass`]; below, the time that had passed by then with a request
+    /// blocked.
     passed: Nanos,
     blocked_time: Nanos,
     /// When a read last made progress.
     last_progress: Nanos,
     answers: VecDeque<(RequestId, Verdict)>,
-    /// Since [`Spindle::take_answered`].
+    /// Requests answered since [`Spindle::take_answered`].
     answered: Vec<Answered>,
     /// Pieces that left the queue unread, since [`Spindle::take_withdrawn`].
     withdrawn: Vec<Piece>,
     next_read: u64,
 }
 
-/// The part of the device that holds an address. Unknown ones count as the first part's.
+/// Index of the part of the device that holds an address. Unknown addresses count as the first part's.
 fn part_at(config: &Config, lba: Option<Lba>) -> usize {
     lba.map_or(0, |lba| part_of(&config.parts, lba))
 }
@@ -109,12 +110,12 @@ impl Spindle {
         }
     }
 
-    /// Pieces queued, and reads in flight.
+    /// Number of queued pieces, and of reads in flight.
     pub(crate) fn load(&self) -> (usize, usize) {
         (self.queue.len(), self.flights.len())
     }
 
-    /// Time passes.
+    /// Accounts for the time since the last call.
     pub(crate) fn pass(&mut self, now: Nanos) {
         let of_sets = self.flights.iter().filter(|f| f.piece.turn.file_set).count();
         let since = now.since(core::mem::replace(&mut self.passed, now));
@@ -124,7 +125,7 @@ impl Spindle {
         self.share.pass(now, of_sets, self.flights.len(), self.queue.counts().for_file_sets > 0);
     }
 
-    /// Time that has passed with a request blocked.
+    /// Total time with at least one request blocked.
     pub(crate) fn blocked_time(&self) -> Nanos {
         self.blocked_time
     }
@@ -134,12 +135,12 @@ impl Spindle {
         self.share.spent()
     }
 
-    /// Queued pieces that block no request.
+    /// Number of queued pieces that block no request.
     pub(crate) fn queued_ahead(&self) -> usize {
         self.queue.counts().ahead
     }
 
-    /// Bytes of queued pieces that clients are blocked on. Nothing of them is in memory yet.
+    /// Bytes of queued pieces that block clients. None of these bytes is in memory yet.
     pub(crate) fn queued_for_blocked(&self) -> u64 {
         self.queue.counts().blocking_bytes
     }
@@ -149,17 +150,17 @@ impl Spindle {
         self.flights.iter().map(|f| &f.piece).chain(self.queue.iter().filter(|p| p.blocks_client()))
     }
 
-    /// Pieces that clients are blocked on.
+    /// Number of pieces that block clients, with all reads in flight.
     pub(crate) fn turns(&self) -> usize {
         self.queue.counts().for_clients + self.flights.len()
     }
 
-    /// Whether a queued piece blocks a request.
+    /// Whether a queued piece blocks a client.
     pub(crate) fn is_anybody_blocked(&self) -> bool {
         self.queue.counts().for_clients > 0
     }
 
-    /// Whether a request of this name waits.
+    /// Whether a request of this id is blocked.
     pub(crate) fn is_blocked(&self, id: RequestId) -> bool {
         self.blocked.contains_key(&id)
     }
@@ -168,12 +169,12 @@ impl Spindle {
         self.blocked.len()
     }
 
-    /// Whether this many more pieces fit.
+    /// Whether the queue has room for this many more pieces.
     pub(crate) fn has_room(&self, config: &Config, pieces: usize) -> bool {
         self.queue.len() + pieces <= config.queue_max
     }
 
-    /// Whether another request may wait.
+    /// Whether another request may block.
     pub(crate) fn may_block(&self, config: &Config) -> bool {
         self.blocked.len() < config.queue_max
     }
@@ -186,7 +187,7 @@ impl Spindle {
         self.pieces().filter(|p| p.file == file).map(|p| (p.id, p.start, p.end)).collect()
     }
 
-    /// Those queued, and those in flight.
+    /// All pieces: the queued ones, then those in flight.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &Piece> {
         self.queue.iter().chain(self.flights.iter().map(|f| &f.piece))
     }
@@ -196,12 +197,12 @@ impl Spindle {
         self.uses(file) && self.pieces().any(|p| p.file == file && p.start < end && start < p.end)
     }
 
-    /// Whether a piece of the file is under way, or a request of it waits.
+    /// Whether a piece of the file is queued or in flight.
     pub(crate) fn uses(&self, file: FileId) -> bool {
         self.pieces.contains_key(&file)
     }
 
-    /// A piece of the file left the queue unread, or its read is over.
+    /// Counts one piece of the file less: it was withdrawn, or its read ended.
     fn piece_left(&mut self, file: FileId) {
         if let Some(pieces) = self.pieces.get_mut(&file) {
             *pieces -= 1;
@@ -211,7 +212,7 @@ impl Spindle {
         }
     }
 
-    /// Queues a piece that these wait for; none of one ahead of need.
+    /// Queues a piece for these waiters. `waiters` is empty for read-ahead.
     pub(crate) fn queue(&mut self, new: NewPiece, waiters: Vec<Waiter>) -> ReadId {
         let NewPiece { file, start, end, lba, turn, ahead_for } = new;
         let id = ReadId(self.next_read);
@@ -221,8 +222,8 @@ impl Spindle {
         id
     }
 
-    /// Blocks a request on the pieces of a plan; `piece` makes a new one of its start and end. `false` if
-    /// everything is in memory already, or on its way to be answered.
+    /// Blocks a request on the pieces of a plan. `piece` makes a new piece from its start and end. Returns
+    /// `false` if the request has nothing to wait for.
     pub(crate) fn block(
         &mut self,
         config: &Config,
@@ -250,7 +251,7 @@ impl Spindle {
         waits
     }
 
-    /// Adds a waiter to a piece; `false` if what it waits for is in memory already.
+    /// Adds a waiter to a piece. Returns `false` if the bytes it waits for are in memory already.
     fn attach(&mut self, config: &Config, id: ReadId, waiter: Waiter, turn: Turn) -> bool {
         if let Some(at) = self.queue.iter().position(|p| p.id == id) {
             self.queue.change(at, |piece| {
@@ -268,18 +269,20 @@ impl Spindle {
         }
     }
 
-    /// The next piece to read; so much may join reads of the kernel's.
+    /// Takes the next piece to read out of the queue. `joins` bounds the pieces that join the kernel's own
+    /// reads.
     pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: Joins) -> Option<&Piece> {
         let joining = self.next_along(config, joins);
         let pick = joining.or_else(|| self.next_in_line(config, now))?;
         let mut piece = self.queue.remove(pick);
-        // In their turn file sets are charged for what a client waits for as well.
+        // Charge the read to the file sets during their turn, even if a client waits for it too.
         piece.turn.file_set |= piece.turn.for_file_set && self.share.is_turn() && joining.is_none();
         self.flights.push(Flight::new(piece, now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 
-    /// The next piece that joins a read of the kernel's, where so much may; the first, however long.
+    /// The next piece that may join a read of the kernel's, within the bounds of `joins`. If none has joined
+    /// yet, the first may have any length.
     fn next_along(&self, config: &Config, joins: Joins) -> Option<usize> {
         if !config.mode.serialises() || self.queue.counts().along == 0 {
             return None;
@@ -291,10 +294,10 @@ impl Spindle {
         (pieces < joins.pieces && (pieces == 0 || bytes <= joins.bytes)).then_some(next)
     }
 
-    /// The next piece in line, of a part of the device whose reads in flight it may join; of several such
-    /// parts, of the one whose piece was queued first.
+    /// The next piece in line on a part of the device that has room for a read. Among several such parts, the
+    /// part of the oldest queued piece comes first.
     fn next_in_line(&mut self, config: &Config, now: Nanos) -> Option<usize> {
-        // This is asked after every event, and mostly there is nothing to do.
+        // Called after every event; the queue is empty most of the time.
         if self.queue.is_empty() {
             return None;
         }
@@ -312,11 +315,11 @@ impl Spindle {
         None
     }
 
-    /// The next of the pieces queued on a part, in the order of the queue. `None`: there is no room for it.
+    /// The next piece of a part, in the order of the queue; `None` if the part has no room for it.
     fn next_of_part(&mut self, config: &Config, now: Nanos, part: usize) -> Option<usize> {
         let own = |&i: &usize| part_at(config, self.queue[i].lba) == part;
         let mut own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
-        // File sets have had less than their share: a piece of theirs is read next, where they have one.
+        // File sets have had less than their share: prefer their pieces, if there are any.
         let for_file_set = |i: &usize| self.queue[*i].turn.for_file_set;
         if self.share.is_turn() && own.iter().any(for_file_set) {
             own.retain(for_file_set);
@@ -330,7 +333,7 @@ impl Spindle {
             OrderKind::Fifo => own[0],
             OrderKind::Sweep => own[sweep.pick(now, own.iter().map(queued))],
         };
-        // One that is too long keeps its turn until there is room for it.
+        // A piece that is too long keeps its turn until there is room for it.
         if self.queue[next].len() > self.room(config, part) {
             return None;
         }
@@ -338,7 +341,7 @@ impl Spindle {
         Some(next)
     }
 
-    /// Most bytes that the next read of a part may have; 0: none may join those in flight.
+    /// Maximum length of the next read of a part, in bytes; 0 if no further read may start now.
     fn room(&self, config: &Config, part: usize) -> u64 {
         if !config.mode.serialises() {
             return if self.flights.len() < config.queue_max { u64::MAX } else { 0 };
@@ -351,7 +354,7 @@ impl Spindle {
         let follows = count + 1 < config.in_flight + config.reads_in_flight && missing <= overlap;
         match count < config.in_flight || follows {
             true => u64::MAX,
-            // Of small reads the drive makes its own order, and none takes long.
+            // The drive orders small reads by itself, and none of them takes long.
             false if count < config.small_in_flight && longest <= PIECE => PIECE,
             false => 0,
         }
@@ -362,8 +365,8 @@ impl Spindle {
         self.flights.iter().find(|f| f.piece.id == read)
     }
 
-    /// Everything before `upto` has been brought in by a read. Returns what of it is new: file, start, end
-    /// and when the read was submitted.
+    /// Records that a read has brought in all bytes before `upto`. Returns the new bytes (file, start, end)
+    /// and the time at which the read was submitted.
     pub(crate) fn progress(
         &mut self,
         now: Nanos,
@@ -377,7 +380,8 @@ impl Spindle {
         Some((flight.piece.file, before, flight.resident, flight.submitted))
     }
 
-    /// Answers the requests that need no more of a read than has come. With late answers that is at its end.
+    /// Answers requests whose bytes have arrived. Without `answer_early`, requests are answered at the end of
+    /// the read instead.
     pub(crate) fn answer_satisfied(&mut self, config: &Config, now: Nanos, read: ReadId) {
         let Some(flight) = self.flights.iter_mut().find(|f| f.piece.id == read) else { return };
         if config.answer_early {
@@ -387,7 +391,7 @@ impl Spindle {
         }
     }
 
-    /// A read is over: the requests that wait for it are answered.
+    /// Ends a read and answers the requests that wait for it.
     pub(crate) fn done(&mut self, now: Nanos, read: ReadId, outcome: Outcome) {
         let Some(at) = self.flights.iter().position(|f| f.piece.id == read) else { return };
         let Flight { piece, resident, .. } = self.flights.remove(at);
@@ -407,7 +411,7 @@ impl Spindle {
         }
     }
 
-    /// These waiters need nothing more of this read.
+    /// These waiters need nothing more from this read.
     fn satisfied(&mut self, now: Nanos, read: ReadId, waiters: Vec<Waiter>) {
         for Waiter { request, .. } in waiters {
             let Some(blocked) = self.blocked.get_mut(&request) else { continue };
@@ -418,13 +422,13 @@ impl Spindle {
         }
     }
 
-    /// Whether the reads in flight have made no progress for `stall_max`. No client waits for them then.
+    /// Whether the reads in flight have made no progress for `stall_max`. Clients do not wait in that case.
     fn hangs(&self, config: &Config, now: Nanos) -> bool {
         let oldest = self.flights.iter().map(|f| f.submitted).min();
         oldest.is_some_and(|submitted| now.since(submitted.max(self.last_progress)) >= config.stall_max)
     }
 
-    /// Gives up requests that waited for too long, or whose disk makes no progress.
+    /// Gives up requests that have waited for too long, or while the disk makes no progress.
     pub(crate) fn give_up(&mut self, config: &Config, now: Nanos) {
         let mut late = BTreeSet::new();
         while let Some(id) = self.expiry.pop_due(now) {
@@ -440,20 +444,20 @@ impl Spindle {
         if late.is_empty() {
             return;
         }
-        // After a stall these are all that waited: the queue is gone through once for them.
+        // After a stall this covers every waiting request, so withdraw them in one pass over the queue.
         self.withdraw(&late);
         for id in late {
             self.answer(now, id, Verdict::Pass(Reason::TooLate));
         }
     }
 
-    /// When [`Spindle::give_up`] has something to do.
+    /// When [`Spindle::give_up`] must be called next.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
         Some(self.expiry.first()?.0)
     }
 
-    /// Takes these requests off their pieces. Queued pieces that block no other request, and that were not
-    /// queued ahead for a stream, are withdrawn.
+    /// Removes these requests from their pieces. Withdraws queued pieces that then block no request, unless
+    /// they were queued ahead for a stream.
     fn withdraw(&mut self, ids: &BTreeSet<RequestId>) {
         for flight in &mut self.flights {
             flight.piece.waiters.retain(|w| !ids.contains(&w.request));
@@ -470,7 +474,7 @@ impl Spindle {
         });
     }
 
-    /// Answers every request that waits, so that its client reads by itself, and withdraws what is queued.
+    /// Answers every waiting request, so that its client reads for itself, and withdraws every queued piece.
     pub(crate) fn let_go(&mut self, now: Nanos) {
         let all: BTreeSet<RequestId> = self.blocked.keys().copied().collect();
         self.withdraw(&all);
@@ -480,12 +484,12 @@ impl Spindle {
         }
     }
 
-    /// A stream is over: its queued pieces would be read for no client.
+    /// A stream has ended: withdraws its queued pieces that block no request.
     pub(crate) fn forget_stream(&mut self, stream: StreamId) {
         self.withdraw_pieces(|piece| piece.ahead_for == Some(stream) && piece.waiters.is_empty());
     }
 
-    /// Withdraws what is queued of a file and no client waits for.
+    /// Withdraws queued pieces of a file that no client waits for.
     pub(crate) fn leave(&mut self, now: Nanos, file: FileId) {
         if !self.uses(file) {
             return;
@@ -508,7 +512,7 @@ impl Spindle {
         }
     }
 
-    /// Ends a blocked request; ignored if there is none of this name.
+    /// Answers a blocked request. Ignored if no request of this id is blocked.
     pub(crate) fn answer(&mut self, now: Nanos, id: RequestId, verdict: Verdict) {
         if self.blocked.get(&id).is_some_and(|blocked| !blocked.pieces.is_empty()) {
             self.withdraw(&BTreeSet::from([id]));
@@ -519,22 +523,22 @@ impl Spindle {
         self.say(id, verdict);
     }
 
-    /// Puts an answer in line.
+    /// Queues an answer for the driver.
     pub(crate) fn say(&mut self, id: RequestId, verdict: Verdict) {
         self.answers.push_back((id, verdict));
     }
 
-    /// Requests that were answered after they had waited.
+    /// Takes the requests that were answered after a wait.
     pub(crate) fn take_answered(&mut self) -> Vec<Answered> {
         core::mem::take(&mut self.answered)
     }
 
-    /// Pieces that left the queue unread.
+    /// Takes the pieces that were withdrawn unread.
     pub(crate) fn take_withdrawn(&mut self) -> Vec<Piece> {
         core::mem::take(&mut self.withdrawn)
     }
 
-    /// The next answer to give.
+    /// The next answer to deliver.
     pub(crate) fn next_answer(&mut self) -> Option<(RequestId, Verdict)> {
         self.answers.pop_front()
     }

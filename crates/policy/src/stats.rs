@@ -1,31 +1,31 @@
-//! What a spindle counts about itself.
+//! The counters of one disk's engine.
 
 use seekless_units::Nanos;
 
 use crate::memory::MemoryReport;
 use crate::{Histogram, Reason, SizeReport, Totals, Verdict};
 
-/// What file sets had of a disk ([`crate::Demand::file_set`]). Counters but for those said to be of now.
+/// What file sets got of a disk ([`crate::Demand::file_set`]). Counters, except values marked "now".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileSetStats {
-    /// Requests that came in and were admitted.
+    /// Requests that were admitted.
     pub requests: u64,
-    /// Bytes that were brought in for them and that their readers took.
+    /// Bytes that were brought in and that their readers took.
     pub bytes_taken: u64,
-    /// Bytes that were asked for and that no reader took.
+    /// Bytes that were requested and that no reader took.
     pub bytes_left: u64,
-    /// Time that the disk spent on them; of reads in flight together each has an equal part.
+    /// Time that the disk spent on them; reads in flight together share it equally.
     pub disk_time: Nanos,
-    /// Bytes asked for and not taken now.
+    /// Bytes requested and not taken now.
     pub bytes_untaken: u64,
 }
 
-/// Counters since the spindle was made. Monotone except those said to be of now.
+/// Counters since the engine was made. Monotone, except values marked "now".
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Requests that came in.
     pub requests: u64,
-    /// Requests that needed no read of their own: another one, queued or in flight, covered them.
+    /// Requests that needed no read of their own, because a queued or running one covered them.
     pub attached: u64,
     /// Requests answered `Resident`.
     pub resident: u64,
@@ -39,39 +39,40 @@ pub struct Stats {
     pub bytes_read: u64,
     /// Reads that failed.
     pub reads_failed: u64,
-    /// Pieces dropped before they were read because no request waited for them any more.
+    /// Pieces withdrawn before they were read, because no request waited for them any more.
     pub dropped: u64,
-    /// Reads that were reported.
+    /// Reads that were reported by doors.
     pub accesses: u64,
     /// Pieces queued ahead of need.
     pub ahead: u64,
-    /// Looks at which the piece needed next found no room in the budget.
+    /// Times that the piece needed next found no room in the budget.
     pub held_back: u64,
-    /// Bytes that were prefetched, not given back, and evicted before their client came. Does not count what
-    /// a client that is gone left behind; [`Stats::ledger`] counts that when another client comes to it.
+    /// Bytes that were prefetched, not given back, and evicted before their client read them. Bytes left
+    /// behind by a client that is gone do not count here; [`Stats::ledger`] counts them when another client
+    /// reads them.
     pub bytes_evicted_unused: u64,
-    /// Bytes that were fetched for streams which ended before they read them; what several of them waited for
-    /// counts for each (the ledger counts it once).
+    /// Bytes fetched for streams that ended before they read them. Bytes that several streams expected count
+    /// for each of them (the ledger counts them once).
     pub bytes_wasted: u64,
-    /// Bytes given back because others are used sooner.
+    /// Bytes given back because other bytes are used sooner.
     pub bytes_dropped: u64,
     /// What became of every byte.
     pub ledger: Totals,
     /// Time with at least one read in flight.
     pub disk_time: Nanos,
-    /// The prefetch size of now.
+    /// The prefetch size now.
     pub size: SizeReport,
     /// Streams known now.
     pub streams: usize,
     /// Bytes fetched and not yet read now, of all streams.
     pub bytes_unread: u64,
-    /// Most bytes that may lie fetched and unread, as of now.
+    /// Maximum of fetched and unread bytes now.
     pub budget: u64,
-    /// The memory of the disk, and what bounds the budget.
+    /// The memory of the disk now, and what bounds the budget.
     pub memory: MemoryReport,
     /// Ranges pinned now.
     pub pinned_ranges: usize,
-    /// Whether memory is short: something has left lately to make room.
+    /// Whether memory is short now: bytes have left lately to make room.
     pub gives_back: bool,
     /// Requests waiting now.
     pub waiting: usize,
@@ -81,22 +82,22 @@ pub struct Stats {
     pub queued: usize,
     /// Reads in flight now.
     pub in_flight: usize,
-    /// Pieces that each part of the device bears at once, as far as is known now.
+    /// Pieces in flight on each part of the device, as far as is known now.
     pub at_once: usize,
     /// Most reads ever in flight at once.
     pub in_flight_max: usize,
-    /// What file sets had.
+    /// What file sets got.
     pub file_sets: FileSetStats,
-    /// From request to answer, of requests answered `Resident`.
+    /// Time from request to answer, of requests answered `Resident`.
     pub wait: Histogram,
-    /// From submission to the end of a read, of reads that ended well. Reads in flight together overlap.
+    /// Time from submission to end, of reads that ended well. Reads in flight together overlap.
     pub service: Histogram,
 }
 
 impl Stats {
-    /// Whether every hit needs to be reported. Where memory is short, a client that is not heard of counts as
-    /// gone, and what it comes for is given back. So it must be known before that begins: from a quarter of
-    /// the budget, or three quarters of the memory, on.
+    /// Whether every hit must be reported. While memory is short, a client whose reads are not reported
+    /// counts as gone, and the bytes it needs are given back. So hits must be known before memory becomes
+    /// short: from a quarter of the budget, or three quarters of the memory, on.
     pub fn needs_every_hit(&self) -> bool {
         let MemoryReport { occupied_bytes, capacity_bytes, .. } = self.memory;
         let may_be_short = occupied_bytes > capacity_bytes / 4 * 3;

@@ -21,7 +21,7 @@ fn access(ino: u64, offset: u64, len: u64) -> Event {
     Event::Access(Access { file: file(ino), offset, len, file_size: 64 * M, lba, taken: Taken::All })
 }
 
-/// The driver has this file open from now on. A miss says so as well.
+/// The driver has this file open from now on. A miss implies this too.
 fn open(s: &mut DiskEngine, now: Nanos, ino: u64) {
     s.handle(now, Event::Opened { file: file(ino) });
 }
@@ -53,7 +53,7 @@ fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
 }
 
-/// The next read submitted; hints and answers before it are passed over.
+/// The next read submitted. Hints and answers before it are skipped.
 fn next_read(s: &mut DiskEngine) -> Option<(ReadId, u64, u64)> {
     std::iter::from_fn(|| s.poll_action()).find_map(|action| match action {
         Action::Read { id, offset, len, .. } => Some((id, offset, len)),
@@ -61,7 +61,7 @@ fn next_read(s: &mut DiskEngine) -> Option<(ReadId, u64, u64)> {
     })
 }
 
-/// Every read due now, finished at once: (inode, offset, length).
+/// Every read due now, completed at once: (inode, offset, length).
 fn serve(s: &mut DiskEngine, now: Nanos) -> Vec<(u64, u64, u64)> {
     let mut reads = Vec::new();
     while let Some(action) = s.poll_action() {
@@ -73,14 +73,14 @@ fn serve(s: &mut DiskEngine, now: Nanos) -> Vec<(u64, u64, u64)> {
     reads
 }
 
-/// A client misses the first half megabyte of a file, and reads it once it is there.
+/// A client misses the first half megabyte of a file, and reads it once it has arrived.
 fn head_read(s: &mut DiskEngine, missed: Nanos, read: Nanos, id: u64, ino: u64) {
     s.handle(missed, miss(id, ino, 0, 512 * K));
     serve(s, missed);
     s.handle(read, access(ino, 0, 512 * K));
 }
 
-/// A reader of 1 MB/s that misses once and then only hits, up to `until` bytes: the reads it caused.
+/// A reader of 1 MB/s that misses once and then only hits, up to `until` bytes. Returns the reads it caused.
 fn steady_reader(s: &mut DiskEngine, ino: u64, until: u64) -> Vec<(u64, u64, u64)> {
     s.handle(ms(0), miss(ino, ino, 0, 512 * K));
     let mut reads = serve(s, ms(0));
@@ -100,7 +100,7 @@ fn one_miss_is_enough_for_a_whole_file() {
     assert_eq!(reads[0], (1, 0, 2 * M));
     assert!(reads.iter().all(|&(_, _, len)| len <= 4 * M));
     assert!(reads.iter().filter(|&&(_, _, len)| len == 4 * M).count() >= 5, "{reads:?}");
-    // In sequence, without a gap or an overlap.
+    // Contiguous, without a gap or an overlap.
     for pair in reads.windows(2) {
         assert_eq!(pair[0].1 + pair[0].2, pair[1].1);
     }
@@ -109,11 +109,11 @@ fn one_miss_is_enough_for_a_whole_file() {
     assert_eq!(stats.ahead as usize, reads.len() - 1);
 }
 
-/// A disk that is gone fails every read at once: read ahead again and again, it would keep its driver busy
-/// and the disk from everyone else.
+/// A disk that is gone fails every read at once. Reading ahead again and again would keep its driver busy and
+/// block all others.
 #[test]
 fn what_could_not_be_read_is_not_read_ahead_again_before_its_client_comes_to_it() {
-    // A viewer of half a Mb/s.
+    // A viewer of 0.5 Mb/s.
     let mut s = spindle(AheadConfig::default());
     head_read(&mut s, ms(0), ms(0), 1, 1);
     let (mut failed, mut now) = (Vec::new(), ms(0));
@@ -132,8 +132,9 @@ fn what_could_not_be_read_is_not_read_ahead_again_before_its_client_comes_to_it(
     assert_eq!(next_read(&mut s).map(|(_, start, _)| start), Some(2 * M + 64 * K));
 }
 
-/// With the automatic size, a client known to be sequential is served where all others left: going on, it
-/// would wait for the disk beside the queue, and again at its next read.
+/// The automatic size, at the position where all others left: a client known to be sequential is served all
+/// the same. Otherwise, if it went on, it would wait for the disk outside the queue, and again at its next
+/// read.
 #[test]
 fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
     let mut s = DiskEngine::new(Config {
@@ -159,7 +160,7 @@ fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
         s.handle(end + Nanos::from_secs(60), Event::Tick);
     }
     let now = view(&mut s, 100, 15 * M / 2);
-    // Evicted since: the client requests it once more.
+    // Evicted since; the client requests it once more.
     s.handle(now, miss(200, 100, 15 * M / 2, 512 * K));
     let mut answers = Vec::new();
     while let Some(action) = s.poll_action() {
@@ -215,7 +216,7 @@ fn small_files_in_the_order_of_the_disk_are_left_to_their_readers() {
     assert_eq!(passed(&in_order(None, 16, Demand::default())), 0, "on a miss, as the papers have it");
     let demand = Demand { file_set: true, ..Demand::default() };
     assert_eq!(passed(&in_order(ahead(), 16, demand)), 0, "a set of files");
-    // While a stream waits for the disk everything is ordered.
+    // While a stream waits for the disk, all reads are ordered.
     s.handle(now, miss(100, 100, 0, 512 * K));
     s.handle(now, small(101, 1_000_000 + 40 * 16, Demand::default()));
     assert_eq!(passed(&s), of_40);
@@ -231,7 +232,7 @@ fn the_automatic_size_leaves_short_requests_alone_and_reads_long_ones_as_they_ar
         let profile = Some(DiskProfile::assumed(1 << 31));
         let ahead = Some(AheadConfig::default());
         let mut s = DiskEngine::new(Config { sizing, profile, ahead, ..Config::default() });
-        // Each read one range and was gone.
+        // Each read one range and left.
         (1..=ended).for_each(|ino| {
             open(&mut s, ms(ino), ino);
             s.handle(ms(ino), access(ino, 8 * M, 128 * K));
@@ -265,7 +266,7 @@ fn who_goes_no_further_reads_for_himself_unless_he_takes_the_whole_file() {
         open(&mut s, ms(ino), ino);
         s.handle(ms(ino), access(ino, 0, 64 * K));
     }
-    // All of them are over.
+    // All of them have ended.
     let now = Nanos::from_secs(60);
     s.handle(now, Event::Tick);
     let mut verdict_and_read = |request| {
@@ -328,7 +329,7 @@ fn the_budget_holds_back_and_room_reminds() {
         }
     }
     let stats = s.stats();
-    // A blocked reader is served over the budget, by one share at the most.
+    // A blocked reader is served over the budget, by one share at most.
     assert!(highest <= 6 * M + 2 * 6 * M / 4, "{highest} bytes lay unread");
     assert!(stats.held_back > 0, "the budget was never felt");
 }
@@ -336,10 +337,10 @@ fn the_budget_holds_back_and_room_reminds() {
 #[test]
 fn what_no_request_waits_for_is_read_after_what_requests_wait_for() {
     let mut s = spindle(AheadConfig { slack: ms(0), ..AheadConfig::default() });
-    // The head goes to a high address and the disk is busy there.
+    // The head goes to a high address, and the disk is busy there.
     s.handle(ms(0), miss(1, 9, 0, 64 * K));
     let (busy, ..) = next_read(&mut s).expect("the disk is busy");
-    // A stream behind the head trickles: 4 KiB every 40 ms, so that 1 MiB lasts for ten seconds.
+    // A stream behind the head reads 4 KiB every 40 ms, so that 1 MiB lasts for ten seconds.
     open(&mut s, ms(0), 1);
     let mut now = ms(0);
     for i in 0..200u64 {
@@ -374,9 +375,9 @@ fn what_no_request_waits_for_is_read_after_what_requests_wait_for() {
 #[test]
 fn behind_a_long_queue_only_what_is_needed_soon_is_queued() {
     let mut s = spindle(AheadConfig::default());
-    // Twenty blocked readers are in line: too many to read early.
+    // Twenty blocked readers in line: too many to read early.
     (0..20).for_each(|i| s.handle(ms(0), miss(i, 100 + i, 0, 64 * K)));
-    // 2 MiB are in memory for the first stream's reader, for twenty seconds.
+    // 2 MiB are in memory for the first stream's reader, enough for twenty seconds.
     s.handle(ms(0), miss(50, 1, 0, 64 * K));
     let before = s.stats().ahead;
     for i in 0..20u64 {
@@ -417,7 +418,7 @@ fn an_idle_disk_reads_early_for_readers_that_are_there() {
         s.handle(now, access(1, from, 512 * K));
         serve(&mut s, now).iter().for_each(|&(_, offset, len)| fetched = fetched.max(offset + len));
     }
-    // It says when it wants to be woken, and reads before the reader has come again.
+    // The engine asks to be woken, and reads before the reader returns.
     let at = s.next_deadline().unwrap();
     assert!((ms(25_000)..ms(37_000)).contains(&at), "{at:?}");
     s.handle(at, Event::Tick);
@@ -436,7 +437,7 @@ fn what_another_reader_has_ahead_of_him_is_not_read_again() {
     s.handle(ms(1), access(1, 4 * M, 512 * K));
     let end = first.iter().map(|&(_, offset, len)| offset + len).max().unwrap();
     assert!(end > 5 * M, "{first:?}");
-    // Another comes up to where the first one is: its piece ends there.
+    // Another client reaches the first one's position: its piece ends there.
     s.handle(ms(100), miss(2, 1, 4 * M - 512 * K, 256 * K));
     assert_eq!(serve(&mut s, ms(100)), [(1, 4 * M - 512 * K, M)]);
 }
@@ -445,11 +446,11 @@ fn what_another_reader_has_ahead_of_him_is_not_read_again() {
 fn bytes_gone_before_their_reader_came_are_counted() {
     let mut s = spindle(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);
-    // 2 MiB were fetched; all but the first half megabyte are missing when their reader comes.
+    // 2 MiB were fetched; all but the first half megabyte are missing when their reader returns.
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     serve(&mut s, ms(500));
     assert_eq!(s.stats().bytes_evicted_unused, 3 * 512 * K);
-    // A stream that ends leaves what it did not read as waste.
+    // The bytes that a stream has not read count as wasted when it ends.
     let unread = s.stats().bytes_unread;
     assert!(unread > 0);
     s.handle(ms(60_000), Event::Tick);
@@ -460,7 +461,7 @@ fn bytes_gone_before_their_reader_came_are_counted() {
 fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_memory() {
     let mut s = spindle(AheadConfig::default());
     steady_reader(&mut s, 1, 4 * M);
-    // Requests that wait are answered at once. The read under way goes on.
+    // Waiting requests are answered at once. The read in flight goes on.
     s.handle(ms(3_900), miss(8, 3, 0, 512 * K));
     let (under_way, ..) = next_read(&mut s).unwrap();
     s.handle(ms(3_900), miss(9, 4, 0, 512 * K));
@@ -472,7 +473,7 @@ fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_
     assert_eq!(answers, [pass(8), pass(9)]);
     s.handle(ms(4_000), Event::Done { read: under_way, outcome: Outcome::Ok });
     let (budget, reads) = (s.stats().budget, s.stats().reads);
-    // Its client goes on, past everything that was fetched, while all of it is evicted.
+    // The client goes on past everything that was fetched, while all of it is evicted.
     for half_second in 8..100 {
         let now = ms(half_second * 500);
         s.handle(now, access(1, half_second * 512 * K, 512 * K));
@@ -480,7 +481,7 @@ fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_
         assert!(serve(&mut s, now).is_empty(), "at {now:?}");
         s.handle(now, Event::MemoryLimit(MemoryLimit { tasks_wait: true, ..MemoryLimit::default() }));
     }
-    // A request that comes meanwhile is still served.
+    // A request that arrives meanwhile is still served.
     s.handle(ms(49_900), miss(7, 2, 0, 512 * K));
     assert_eq!(serve(&mut s, ms(49_900)).iter().map(|read| read.0).collect::<Vec<_>>(), [2]);
     assert_eq!(
@@ -489,11 +490,11 @@ fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_
         "those of 3 and 4 are over"
     );
     assert!(s.stats().bytes_evicted_unused > 0 && !s.stats().gives_back);
-    // When it is over the client is known, and is read ahead for from where it is.
+    // Afterwards the client is known, and its data is read ahead from its position.
     s.handle(ms(50_000), Event::Rest(false));
     let ahead = serve(&mut s, ms(50_000));
     assert_eq!(ahead.first().map(|&(ino, offset, _)| (ino, offset)), Some((1, 50 * M)), "{ahead:?}");
-    // What was fetched before, and is found gone now, says nothing of memory.
+    // Bytes fetched before and found missing now say nothing about memory.
     s.handle(ms(50_001), Event::MemoryLimit(MemoryLimit::default()));
     assert!(!s.stats().gives_back);
 }
@@ -534,7 +535,7 @@ fn what_leaves_memory_while_it_is_waited_for_is_evicted() {
     let (id, offset, len) = next_read(&mut s).expect("it is read again");
     s.handle(ms(501), Event::Found { read: id, from: 516 * K, upto: offset + len });
     s.handle(ms(510), Event::Progress { read: id, upto: 768 * K });
-    // What had come by then does not count, nor what was there for another reason.
+    // Bytes that had arrived by then do not count, nor bytes that were in memory for another reason.
     s.handle(ms(511), Event::Gone { read: id, from: 512 * K, upto: M });
     s.handle(ms(512), Event::Gone { read: id, from: 2 * M, upto: u64::MAX });
     s.handle(ms(520), Event::Done { read: id, outcome: Outcome::Ok });
@@ -560,7 +561,7 @@ fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
     s.handle(ms(0), miss(1, 1, 8 * M, 512 * K));
     serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 8 * M, 512 * K));
-    // A client far behind keeps what the first one left from being wasted.
+    // A client far behind will read what the first one left, so it is not wasted.
     for i in 1..6 {
         let at = Nanos::from_secs(10 * i);
         s.handle(at, access(1, i * 4 * K, 4 * K));
@@ -581,17 +582,17 @@ fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
 fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
     let mut s = spindle(AheadConfig::default());
     steady_reader(&mut s, 1, 2 * M);
-    // The head of the file is gone, as it may be once it has been read; another client begins there.
+    // The head of the file has been evicted, as it may be once read; another client begins there.
     s.handle(ms(2_000), miss(2, 1, M, 512 * K));
     serve(&mut s, ms(2_000));
     assert_eq!(s.stats().bytes_evicted_unused, 0);
-    // What the first has before it was fetched and not read: that is one.
+    // Bytes fetched for the first client and not read: that is one eviction.
     s.handle(ms(2_100), miss(3, 1, 2 * M, 512 * K));
     serve(&mut s, ms(2_100));
     assert!(s.stats().bytes_evicted_unused > 0);
 }
 
-/// A read the door hears of before it is done.
+/// A read that the door reports before it is done.
 fn begun(ino: u64, offset: u64, len: u64) -> Event {
     let Event::Access(access) = access(ino, offset, len) else { unreachable!() };
     Event::Access(Access { taken: Taken::Unknown, ..access })
@@ -604,7 +605,7 @@ fn a_file_is_not_at_its_end_before_its_end_is_taken() {
     s.handle(ms(0), begun(1, 62 * M, 2 * M));
     s.handle(ms(10), begun(1, 62 * M + 256 * K, 2 * M - 256 * K));
     assert_eq!(s.stats().streams, 1);
-    // At the rate it had it takes the rest in no time; a client's own jitter is a second.
+    // At its rate it takes the rest at once; a client's jitter is one second.
     s.handle(ms(1_009), Event::Tick);
     assert_eq!(s.stats().streams, 1);
     s.handle(ms(1_010), Event::Tick);
@@ -627,7 +628,7 @@ fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
     assert_eq!(release(&mut s, 0, M), [(1, 0, M)]);
     assert_eq!(release(&mut s, M + 1, M), [(1, M + 4096, M - 4096)], "whole pages");
     assert_eq!(release(&mut s, 8 * M, M), [], "its reader has not been there yet");
-    // A second reader begins: what it is to read stays.
+    // A second reader begins; the bytes ahead of it stay.
     s.handle(ms(9_000), access(1, 3 * M, 512 * K));
     assert_eq!(release(&mut s, 6 * M, M), []);
     assert_eq!(release(&mut s, 2 * M, M), [(1, 2 * M, M)], "behind both");
@@ -635,7 +636,7 @@ fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
     assert_eq!(s.stats().bytes_dropped, 3 * M - 4096);
 }
 
-/// README.md, docs/DAEMON.md and docs/OBSERVE.md say how long an unmount may have to wait.
+/// README.md, docs/DAEMON.md and docs/OBSERVE.md state how long an unmount may have to wait.
 #[test]
 fn a_file_is_closed_41_seconds_after_its_last_read() {
     let mut s = DiskEngine::new(Config { ahead: Some(AheadConfig::default()), ..Config::default() });

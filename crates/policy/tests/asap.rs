@@ -1,5 +1,4 @@
-//! The size searched by its gradient where nothing is read ahead of need, as in \[A\]: it learns from the
-//! reads that hit too.
+//! The size found by its gradient without reading ahead, as in \[A\]: it learns from hits too.
 
 use seekless_policy::{
     Access, Action, Config, Demand, DiskEngine, Event, FileId, OrderKind, Outcome, Request, RequestId,
@@ -23,9 +22,8 @@ fn asap(params: Params) -> DiskEngine {
     })
 }
 
-/// One reader reads range after range: those that miss are asked for, every one is reported when it is done.
-/// A read costs a switch of 15 ms and 10 ms a MiB, and the reader asks again at once. Returns when `until` is
-/// reached.
+/// One reader reads range after range. It requests those that miss, and reports each when it is done. A read
+/// costs a switch of 15 ms and 10 ms a MiB, and the reader requests the next at once. Returns at `until`.
 fn reads_on(spindle: &mut DiskEngine, until: Nanos) {
     let file = FileId { dev: 8, ino: 1 };
     let (mut now, mut there, mut id) = (Nanos(1), 0, 0);
@@ -69,7 +67,7 @@ fn every_byte_read_is_requested_once_whether_it_hit_or_missed() {
     reads_on(&mut spindle, Nanos::from_secs(1));
     let stats = spindle.stats();
     assert!(stats.accesses > 0 && stats.ledger.requested == stats.accesses * RANGE, "{:?}", stats.ledger);
-    // Nothing is read but what misses: a piece of 3 MiB brings six ranges.
+    // Only misses are read: a piece of 3 MiB brings six ranges.
     assert_eq!(stats.ahead, 0);
     assert!(stats.ledger.disk.abs_diff(stats.ledger.requested) <= 3 * M, "{:?}", stats.ledger);
 }

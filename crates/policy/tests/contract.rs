@@ -1,9 +1,9 @@
-//! A driver that keeps its side of the contract, on a machine where everything goes wrong that can: reads
-//! fail, clients are killed, pages are evicted, memory collapses, files have absurd sizes. The engine must
-//! keep its side.
+//! A driver that keeps its side of the contract, on a machine where everything fails that can: reads fail,
+//! clients are killed, pages are evicted, memory collapses, files have extreme sizes. The engine must keep
+//! its side.
 //!
-//! [`Machine`] is a small operating system: open files, a page cache, a disk, clients that read files and
-//! doors that report it. The checks of each action stand in [`common::Model`].
+//! [`Machine`] is a small operating system: open files, a page cache, a disk, clients that read files, and
+//! doors that report it. [`common::Model`] checks each action.
 
 mod common;
 
@@ -20,20 +20,21 @@ use seekless_policy::{
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
-/// Clients at once, and files.
+/// Number of clients at once; below, number of files.
 const CLIENTS: usize = 6;
 const FILES: u64 = 5;
 
 /// Longest read of a client.
 const READ_MAX: u64 = 48 * PAGE;
 
-/// Past the engine's longest wait, idle stream, lingering file and last attempt to give back.
+/// Longer than the engine's longest wait, plus idle time of a stream, open time of a file, and all attempts
+/// to give bytes back.
 const REST: Nanos = Nanos::from_secs(30 + 5 + 2 + 8 + 1 + 10);
 
-/// How long a read takes at the end.
+/// Duration of a read at the end.
 const READ_TAKES: Nanos = Nanos::from_millis(40);
 
-/// One thing that happens on the machine. Numbers are reduced to what exists at that moment.
+/// One event on the machine. Numbers are reduced to what exists at that moment.
 #[derive(Clone, Debug)]
 enum Step {
     /// A client reads on.
@@ -42,12 +43,12 @@ enum Step {
         len: u64,
         begun: bool,
     },
-    /// A client asks for more than a read can be.
+    /// A client requests more than a read can be.
     ReadAbsurd {
         client: usize,
         len: u64,
     },
-    /// A client goes elsewhere in its file, or to the beginning of another.
+    /// A client seeks in its file, or to the beginning of another.
     Seek {
         client: usize,
         to: u64,
@@ -56,7 +57,7 @@ enum Step {
         client: usize,
         file: u64,
     },
-    /// It is killed; another begins.
+    /// A client is killed; another begins.
     Kill {
         client: usize,
     },
@@ -68,7 +69,7 @@ enum Step {
         nth: usize,
         ok: bool,
     },
-    /// The kernel takes pages, pinned or not.
+    /// The kernel evicts pages, pinned or not.
     Evict {
         file: u64,
         start: u64,
@@ -81,27 +82,27 @@ enum Step {
     },
     /// The disk is left to its readers, or no longer.
     Rest(bool),
-    /// A cache above has these bytes.
+    /// A cache above keeps these bytes.
     Release {
         file: u64,
         offset: u64,
         len: u64,
     },
-    /// There is a hole; or none any more.
+    /// A hole appears or disappears.
     Hole {
         file: u64,
         from: u64,
         len: u64,
         written: bool,
     },
-    /// A file is to be let go of.
+    /// The driver is to close a file.
     Leave(u64),
-    /// A file has another size from now on.
+    /// The size of a file changes.
     Resize {
         file: u64,
         size: u64,
     },
-    /// Time passes. A driver that is late ticks once, at its end.
+    /// Time passes. A late driver ticks once, at the end.
     Wait {
         ms: u64,
         late: bool,
@@ -134,7 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Settings; mostly with streams, which have the most to go wrong.
+/// Settings, mostly with streams, where most can fail.
 fn settings() -> impl Strategy<Value = Config> {
     (config(), prop::bool::weighted(0.8), 1..5usize).prop_map(|(config, streams, files_max)| match streams {
         true => {
@@ -149,7 +150,7 @@ fn settings() -> impl Strategy<Value = Config> {
 struct Client {
     file: u64,
     position: u64,
-    /// What it waits for, and the end of that read.
+    /// The request it waits for, and the end of that read.
     blocked: Option<(RequestId, u64)>,
 }
 
@@ -159,13 +160,13 @@ struct Machine {
     cache: Ranges,
     clients: Vec<Client>,
     next_request: u64,
-    /// Requests of file sets that were not taken.
+    /// Requests of file sets whose bytes were not taken.
     of_file_sets: BTreeSet<RequestId>,
-    /// What the driver has to report next, in order.
+    /// Events that the driver has to report next, in order.
     reports: VecDeque<Event>,
     /// Decides whether hints are followed and reports lost.
     dice: u64,
-    /// Bytes that the disk delivered, and that clients read themselves.
+    /// Bytes that the disk delivered; below, bytes that clients read themselves.
     delivered: u64,
     seen: BTreeMap<&'static str, u64>,
 }
@@ -192,7 +193,7 @@ impl Machine {
         }
     }
 
-    /// One of `sides`.
+    /// A number below `sides`.
     fn roll(&mut self, sides: u64) -> u64 {
         // xorshift64: Marsaglia 2003.
         self.dice ^= self.dice << 13;
@@ -201,7 +202,7 @@ impl Machine {
         self.dice % sides
     }
 
-    /// The loop of a driver: an event, then every action, then what these brought about.
+    /// The loop of a driver: an event, then every action, then the events that these caused.
     fn tell(&mut self, event: Event) {
         self.reports.push_back(event);
         while let Some(event) = self.reports.pop_front() {
@@ -216,14 +217,14 @@ impl Machine {
         *self.seen.entry(word(&action)).or_default() += 1;
         match action {
             Action::Read { id, file, offset, len, .. } => {
-                // What of it is in memory already is found when the read begins.
+                // Bytes in memory already are found when the read begins.
                 let found = self.cache.within(file, offset, offset + len);
                 for (from, upto) in found.into_iter().take(FOUND_MAX) {
                     self.logged.handle(Event::Found { read: id, from, upto });
                 }
             }
             Action::Answer { request, verdict } => {
-                // Now and then it is lost, or the reader never takes its bytes.
+                // Now and then the report is lost, or the reader never takes its bytes.
                 if self.of_file_sets.remove(&request) && self.roll(6) > 0 {
                     let read = verdict == Verdict::Resident && self.roll(5) > 0;
                     self.reports.push_back(Event::Took { request, read });
@@ -235,7 +236,8 @@ impl Machine {
                     return;
                 };
                 let (_, end) = self.clients[c].blocked.take().unwrap();
-                // One that was passed reads for itself, and so does one whose bytes were evicted again.
+                // A client whose request passed reads for itself, and so does one whose bytes were evicted
+                // again.
                 let begun = self.roll(3) == 0;
                 self.client_reads(c, end, begun);
             }
@@ -251,12 +253,12 @@ impl Machine {
                     self.reports.push_back(Event::Missing { file, offset: from, len: to - from });
                 }
             }
-            // Pins are as good as the kernel's word: it may evict all the same.
+            // The kernel may evict pinned pages all the same.
             Action::Pin { .. } | Action::Renew { .. } | Action::Unpin { .. } | Action::Close { .. } => {}
         }
     }
 
-    /// The first hole in the page cache.
+    /// The first missing range in the page cache.
     fn hole(&self, file: FileId, start: u64, end: u64) -> Option<(u64, u64)> {
         let parts = self.cache.within(file, start, end);
         let Some(&(from, to)) = parts.first() else { return Some((start, end)).filter(|_| start < end) };
@@ -271,7 +273,7 @@ impl Machine {
         self.sizes[self.clients[client].file as usize]
     }
 
-    /// A client reads up to `end`: what is missing it brings in itself.
+    /// A client reads up to `end`, and brings in missing bytes itself.
     fn client_reads(&mut self, client: usize, end: u64, begun: bool) {
         let Client { file, position, .. } = self.clients[client];
         let size = self.size(client);
@@ -281,7 +283,7 @@ impl Machine {
         }
         let pages = (position / PAGE * PAGE, end.min(i64::MAX as u64).next_multiple_of(PAGE));
         self.cache.add(id(file), pages.0, pages.1);
-        // A socket that takes a part; its next read begins there.
+        // A socket that takes a part; the next read begins there.
         let taken = if begun { Taken::Unknown } else { Taken::All };
         let upto = if begun { position + (end - position).div_ceil(2) } else { end };
         self.clients[client].position = if upto >= size { 0 } else { upto };
@@ -311,13 +313,13 @@ impl Machine {
                 self.ask(client, from.max(position), end.saturating_sub(from.max(position)), end)
             }
         }
-        // What a client did by itself is reported now.
+        // Reports what a client did by itself.
         if let Some(first) = self.reports.pop_front() {
             self.tell_first(first);
         }
     }
 
-    /// The reports that are there already come behind this event, not before it.
+    /// Sends this event before the reports that are queued already.
     fn tell_first(&mut self, event: Event) {
         let rest = std::mem::take(&mut self.reports);
         self.reports.push_back(event);
@@ -364,7 +366,7 @@ impl Machine {
         flights.keys().nth(nth % flights.len().max(1)).copied()
     }
 
-    /// What a read has brought in lies in the page cache before it is reported.
+    /// Bytes that a read has brought in are in the page cache before they are reported.
     fn progress(&mut self, read: ReadId, percent: u64) -> u64 {
         let flight = self.logged.model.flights[&read];
         let upto = (flight.start + (flight.end - flight.start) / 100 * percent) / PAGE * PAGE;
@@ -382,7 +384,7 @@ impl Machine {
         self.tell(Event::Done { read, outcome });
     }
 
-    /// Time passes, with a tick whenever one is asked for, or with one at the end.
+    /// Time passes, with a tick whenever one is requested, or with one at the end.
     fn wait(&mut self, until: Nanos, late: bool) {
         while let Some(at) = self.logged.engine.next_deadline().filter(|&at| at <= until && !late) {
             self.logged.now = at;
@@ -453,11 +455,11 @@ impl Machine {
         }
     }
 
-    /// Every client leaves, every read ends, time passes: the engine comes to rest, and nothing is left.
+    /// Every client leaves, every read ends, time passes: the engine becomes idle, and nothing is left.
     fn drain(&mut self) {
         (0..CLIENTS).for_each(|client| self.kill(client));
         let rest = self.logged.now + REST;
-        // What is read ahead for a client that is gone ends with its stream.
+        // Read-ahead for a client that is gone ends with its stream.
         while let Some(at) = match self.nth_read(0) {
             Some(_) => Some(self.logged.now + READ_TAKES),
             None => self.logged.engine.next_deadline(),
@@ -489,7 +491,7 @@ const fn word(action: &Action) -> &'static str {
     }
 }
 
-/// The same load on settings of every day, long enough that each thing that can happen does.
+/// The same load with common settings, long enough that every event occurs.
 #[test]
 fn a_long_run_under_pressure_meets_every_action_and_replays() {
     let mut runner = TestRunner::deterministic();
@@ -514,8 +516,8 @@ fn a_long_run_under_pressure_meets_every_action_and_replays() {
         evicted += stats.bytes_evicted_unused;
         failed += stats.reads_failed;
         late += stats.passed[Reason::TooLate.index()];
-        // What the disk delivered is on the account: exactly, but for what clients read before it was
-        // reported.
+        // Bytes that the disk delivered are in the account exactly, except those that clients read before
+        // they were reported.
         let there = stats.ledger.cached + stats.ledger.passed;
         assert!(machine.delivered <= stats.ledger.disk + there, "{} {stats:?}", machine.delivered);
     }

@@ -1,4 +1,4 @@
-//! File sets beside streams and misses: what is read for them and when, and what of it stays in memory.
+//! File sets beside streams and misses: what is read for them and when, and which bytes stay in memory.
 
 mod common;
 
@@ -25,7 +25,7 @@ struct Disk {
     flight: Option<(Nanos, ReadId, u64)>,
     next: u64,
     answers: Vec<(u64, Verdict)>,
-    /// Inodes in the order in which they were read.
+    /// Inodes in the order they were read.
     read: Vec<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Disk {
         }
     }
 
-    /// Up to the end of the read under way; `None`: the disk is idle.
+    /// Runs to the end of the current read; `None` if the disk is idle.
     fn step(&mut self) -> Option<u64> {
         let (end, read, ino) = self.flight.take()?;
         self.logged.now = end;
@@ -122,7 +122,7 @@ fn a_range_is_read_as_asked_and_pinned_until_it_is_taken() {
     assert_eq!((stats.file_sets.bytes_taken, stats.file_sets.bytes_left), (64 * K, 64 * K));
     assert_eq!((stats.ledger.first_use, stats.ledger.wasted), (64 * K, 64 * K));
     assert_eq!(stats.file_sets.bytes_untaken, 0);
-    // The file is closed: a file set comes to each once.
+    // The file is closed, because a file set reads each file once.
     disk.logged.model.check_at_rest(&disk.logged.engine);
     disk.took(first, true);
     assert_eq!(disk.logged.engine.stats().file_sets.bytes_taken, 64 * K, "taken once");
@@ -179,7 +179,7 @@ fn beside_clients_that_never_rest_a_file_set_has_its_share_and_no_more() {
                 let done = of_set.remove(0);
                 disk.took(done, true);
             } else {
-                // It goes elsewhere, so that no read is ahead of it.
+                // It seeks, so that no read is ahead of it.
                 let at = of_inode.entry(ino).or_default();
                 *at = (*at + 7 * M) % (56 * M);
                 let at = *at;
@@ -219,7 +219,7 @@ fn a_range_that_is_never_taken_is_let_go_of_with_its_file() {
     assert_eq!(disk.logged.engine.stats().file_sets.bytes_left, 64 * K);
 }
 
-/// The report that the bytes were taken was lost, and the name is free again.
+/// The report that the bytes were taken was lost, and the id is free again.
 #[test]
 fn a_name_used_again_stands_for_its_last_range() {
     let mut disk = Disk::new(0.1);

@@ -1,5 +1,5 @@
-//! Memory by next use, case by case: what leaves when it is full, what stays, what is learnt of how much
-//! there is.
+//! Memory by next use, case by case: what leaves when it is full, what stays, and what is learnt about the
+//! size of memory.
 
 use seekless_policy::{
     Access, Action, AheadConfig, Config, DiskEngine, Event, FileId, LongestWait, MemoryLimit, Outcome, Taken,
@@ -8,16 +8,16 @@ use seekless_units::{Bytes, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;
-/// The size of every file.
+/// Size of every file.
 const SIZE: u64 = 256 * M;
-/// Memory.
+/// Size of memory.
 const CAPACITY: u64 = 64 * M;
 
 /// An engine with little memory whose reads end at once.
 struct Bench {
     engine: DiskEngine,
     now: Nanos,
-    /// File, start and end of everything given back, and when, in milliseconds.
+    /// Everything given back: milliseconds, file, start and end.
     dropped: Vec<(u64, u64, u64, u64)>,
 }
 
@@ -44,7 +44,7 @@ impl Bench {
         }
     }
 
-    /// Bytes that are in memory already are read there.
+    /// Reads bytes; those in memory already are read there.
     fn read(&mut self, ino: u64, from: u64, upto: u64) {
         self.begun(ino, from, upto, Taken::All);
     }
@@ -56,7 +56,7 @@ impl Bench {
         self.tell(Event::Access(access));
     }
 
-    /// A viewer of 1 MiB a second for each of these places moves on by so many seconds.
+    /// A viewer of 1 MiB a second at each of these places reads on for this many seconds.
     fn play(&mut self, places: &mut [(u64, u64)], seconds: u64) {
         for _ in 0..seconds {
             self.now += Nanos::from_secs(1);
@@ -67,7 +67,7 @@ impl Bench {
         }
     }
 
-    /// Every tick the engine asks for until then.
+    /// Sends every tick that the engine requests until then.
     fn wait(&mut self, until: Nanos) {
         while let Some(at) = self.engine.next_deadline().filter(|&at| at < until) {
             self.now = at;
@@ -88,7 +88,7 @@ fn nothing_leaves_while_memory_is_not_full() {
     assert_eq!((b.dropped.len(), b.engine.stats().gives_back), (0, false));
     b.play(&mut [(1, 50 * M)], 30);
     assert!(!b.dropped.is_empty() && b.engine.stats().gives_back);
-    // A little more than there is no room for.
+    // A little more than was needed.
     let dropped = b.engine.stats().bytes_dropped;
     assert!((16 * M..=24 * M).contains(&dropped), "{}", dropped / M);
 }
@@ -96,7 +96,7 @@ fn nothing_leaves_while_memory_is_not_full() {
 #[test]
 fn what_no_reader_is_behind_leaves_before_what_one_comes_for() {
     let mut b = Bench::new(CAPACITY);
-    // Ten seconds behind the first of file 1 comes another; nobody comes in file 2.
+    // Another reader follows ten seconds behind the first in file 1; none does in file 2.
     let mut places = [(1, 10 * M), (1, 0), (2, 0)];
     b.play(&mut places, 40);
     assert!(!b.dropped.is_empty());
@@ -108,10 +108,10 @@ fn what_no_reader_is_behind_leaves_before_what_one_comes_for() {
 #[test]
 fn of_what_readers_come_for_the_last_to_be_used_leaves_first() {
     let mut b = Bench::new(CAPACITY);
-    // Gaps of 5 and of 60 MiB: together more than memory has.
+    // Gaps of 5 and of 60 MiB, together more than memory has.
     let mut places = [(1, 5 * M), (1, 0), (2, 60 * M), (2, 0)];
     b.play(&mut places, 60);
-    // The hindmost reads a MiB a second: what lies before it has a reader to come.
+    // The last reader reads a MiB a second: bytes before it have a reader to come.
     let to_come = |ino| {
         let dropped = b.dropped.iter().filter(move |d| d.1 == ino && d.2 >= d.0 / 1_000 * M);
         dropped.map(|d| d.3 - d.2).sum::<u64>()
@@ -140,7 +140,7 @@ fn the_head_of_a_file_that_is_begun_again_and_again_stays() {
     let mut b = Bench::new(CAPACITY);
     let mut long = [(9, 0)];
     for round in 0..20 {
-        // Somebody looks into file 1 and leaves; another reads on and on.
+        // A client reads a little of file 1 and leaves; another reads on and on.
         for i in 0..4 {
             b.read(1, i * M, (i + 1) * M);
         }
@@ -153,7 +153,7 @@ fn the_head_of_a_file_that_is_begun_again_and_again_stays() {
     assert!(b.dropped.iter().filter(|d| d.1 == 9).map(|d| d.3 - d.2).sum::<u64>() > 64 * M);
 }
 
-/// Reads of the last page a socket holds do not end when they are reported.
+/// A reported read still holds its last pages in a socket.
 #[test]
 fn what_was_in_a_socket_the_first_time_is_given_back_again() {
     let mut b = Bench::new(CAPACITY);
@@ -179,7 +179,7 @@ fn what_was_in_a_socket_the_first_time_is_given_back_again() {
 #[test]
 fn what_may_not_have_been_taken_yet_stays() {
     let mut b = Bench::new(8 * M);
-    // Each sendfile names 4 MiB, of which the socket takes one.
+    // Each sendfile covers 4 MiB, of which the socket takes one.
     for i in 0..64 {
         b.now += Nanos::from_secs(1);
         b.begun(1, i * M, i * M + 4 * M, Taken::Unknown);
@@ -197,7 +197,7 @@ fn files_that_are_closed_are_left_to_the_kernel() {
         b.play(&mut [(ino, 0)], 10);
         b.wait(b.now + Nanos::from_secs(60));
     }
-    // All closed, and together nearly everything there is: the next reader needs no drop of theirs.
+    // All closed, and together nearly all of memory: the next reader needs no drop of them.
     b.play(&mut [(7, 0)], 50);
     assert!(b.dropped.iter().all(|d| d.1 == 7), "{:?}", b.dropped);
 }
@@ -210,7 +210,7 @@ fn what_is_found_gone_that_was_to_be_kept_makes_memory_smaller_by_a_tenth_once()
     b.report(CAPACITY);
     let all = b.engine.stats().memory.capacity_bytes;
     assert_eq!(all, CAPACITY);
-    // Another process evicts everything, and a second reader finds it out.
+    // Another process evicts everything, and a second reader finds out.
     for i in 0..10 {
         let file = FileId { dev: 8, ino: 1 };
         b.tell(Event::Missing { file, offset: i * M, len: M });
@@ -222,7 +222,7 @@ fn what_is_found_gone_that_was_to_be_kept_makes_memory_smaller_by_a_tenth_once()
     b.report(CAPACITY);
     let after = b.engine.stats().memory.capacity_bytes;
     assert!((tenth_less..all).contains(&after), "it was gone before that was answered: {after}");
-    // And it comes back.
+    // The memory returns.
     for _ in 0..200 {
         b.now += Nanos::from_secs(2);
         b.report(CAPACITY);
@@ -230,7 +230,7 @@ fn what_is_found_gone_that_was_to_be_kept_makes_memory_smaller_by_a_tenth_once()
     assert_eq!(b.engine.stats().memory.capacity_bytes, all);
 }
 
-/// The servers are in a control group of their own, which the limit does not know of.
+/// The servers are in a cgroup of their own that the limit does not include.
 #[test]
 fn what_was_read_since_bytes_came_that_are_gone_says_how_much_memory_there_is() {
     let mut b = Bench::new(1 << 30);
@@ -249,7 +249,7 @@ fn what_was_read_since_bytes_came_that_are_gone_says_how_much_memory_there_is() 
     assert!(b.engine.stats().bytes_evicted_unused > M, "{:?}", b.engine.stats());
     b.report(1 << 30);
     let capacity = b.engine.stats().memory.capacity_bytes;
-    // To within a period, and what was read before the first.
+    // Exact to within a period, plus the bytes read before the first.
     assert!((since / 2..64 * M).contains(&capacity), "{} of {} MiB", capacity / M, since / M);
 }
 

@@ -1,4 +1,4 @@
-//! Holes, which no disk delivers, and files that the driver is to let go of.
+//! Holes, which no disk delivers, and files that the driver is to close.
 
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, Outcome, ReadId, Reason, Request,
@@ -38,7 +38,7 @@ fn access(offset: u64, len: u64) -> Event {
     Event::Access(Access { file: FILE, offset, len, file_size: SIZE, lba, taken: Taken::All })
 }
 
-/// What comes out now; every read is done at once.
+/// Actions so far; every read is completed at once.
 #[derive(Debug, Default, PartialEq)]
 struct Out {
     reads: Vec<(u64, u64)>,
@@ -62,7 +62,7 @@ fn out(s: &mut DiskEngine, now: Nanos) -> Out {
     out
 }
 
-/// Reads a file through in calls of 128 KiB; what the disk is asked for, and the most bytes that ever waited
+/// Reads a file through in calls of 128 KiB. Returns the reads, and the maximum number of bytes that waited
 /// in memory.
 fn read_through(s: &mut DiskEngine, upto: u64) -> (Vec<(u64, u64)>, u64) {
     let (mut reads, mut unread) = (Vec::new(), 0);
@@ -147,7 +147,7 @@ fn what_the_kernel_reads_of_a_hole_is_not_counted() {
     assert_eq!(s.stats().ledger.disk, 0);
 }
 
-/// A stream in the middle of its file; the read that is under way for it.
+/// A stream in the middle of its file. Returns its read in flight.
 fn streaming(s: &mut DiskEngine) -> ReadId {
     s.handle(ms(0), miss(1, 0, 512 * K, Demand::default()));
     out(s, ms(0));
@@ -167,7 +167,7 @@ fn a_file_that_is_left_is_closed_when_its_read_is_over_and_nothing_more_is_read(
     let read = streaming(&mut s);
     s.handle(ms(10), Event::Leave { file: FILE });
     assert_eq!(out(&mut s, ms(10)), Out::default(), "a read of it is under way");
-    // Its reader goes on meanwhile, as far as is heard.
+    // Its reader goes on meanwhile, as far as is reported.
     s.handle(ms(11), access(3 * 512 * K, 512 * K));
     s.handle(ms(12), Event::Done { read, outcome: Outcome::Ok });
     assert_eq!(out(&mut s, ms(12)), Out { closed: true, ..Out::default() });
@@ -183,7 +183,7 @@ fn a_client_that_waits_is_served_all_the_same_and_who_is_not_there_is_not() {
     let mut s = engine();
     s.handle(ms(0), Event::Opened { file: FILE });
     let other = FileId { dev: 8, ino: 4 };
-    // The disk is busy with another file, so that these wait in line.
+    // The disk is busy with another file, so these wait in line.
     let busy = Request {
         id: RequestId(9),
         file: other,

@@ -1,4 +1,4 @@
-//! Peers that take pieces of files in random order: what is read for the bytes that are used.
+//! Peers that take pieces of files in random order: how many bytes are read for each byte used.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const FILE: u64 = 1 << 30;
 const FILES: u64 = 24;
 const PEERS: u64 = 40;
 
-/// What a peer takes of a piece.
+/// Which blocks of a piece a peer takes.
 #[derive(Clone, Copy)]
 enum Pattern {
     Whole,
@@ -26,18 +26,18 @@ enum Pattern {
     Scattered,
 }
 
-/// How the door hears of reads.
+/// How reads are reported.
 #[derive(Clone, Copy, PartialEq)]
 enum Door {
-    /// A miss waits, and says that its file is read at random.
+    /// A miss waits, and its reader announced random reads.
     Advised,
     /// A miss waits.
     Waits,
-    /// Nobody waits: the kernel reads what is missing, and what follows is read along with it.
+    /// No call waits: the kernel reads the missing bytes, and what follows is read along with it.
     Observes,
 }
 
-/// Numbers that look random: splitmix64.
+/// Pseudorandom numbers: splitmix64.
 struct Numbers(u64);
 
 impl Numbers {
@@ -50,11 +50,11 @@ impl Numbers {
     }
 }
 
-/// A disk that delivers at once, and what is in memory.
+/// A disk that delivers at once, and its page cache.
 struct Machine {
     engine: DiskEngine,
     resident: BTreeMap<FileId, Vec<bool>>,
-    /// Bytes that came from the disk, and bytes that clients took.
+    /// Bytes from the disk; below, bytes that clients took.
     read: u64,
     used: u64,
     ids: u64,
@@ -91,7 +91,7 @@ impl Machine {
         let lba = Some(Lba(file.ino * (FILE / 512) + offset / 512));
         if !self.has(file, offset) {
             self.ids += 1;
-            // What the kernel reads for itself comes first, and the request is for what follows it.
+            // The kernel's own read comes first, and the request is for what follows it.
             let along = door == Door::Observes;
             let (at, len) = if along { (offset + len, 128 * K) } else { (offset, len) };
             if along {
@@ -105,7 +105,7 @@ impl Machine {
                 self.engine.handle(now, Event::Request(request));
                 self.serve(now);
             }
-            // It reads for itself whatever has not come.
+            // The client reads missing bytes for itself.
             self.fill(file, offset, offset + BLOCK);
         }
         self.used += BLOCK;
@@ -126,11 +126,11 @@ fn auto() -> Config {
     }
 }
 
-/// Bytes read for each that was used, by the peers of `seconds`.
+/// Bytes read for each byte used, with peers running for `seconds`.
 fn amplification(config: Config, door: Door, pattern: Pattern, seconds: u64) -> f64 {
     let mut machine = Machine::new(config);
     let mut random = Numbers(7);
-    // Where each peer is: its file, and the blocks it is still to take, the last first.
+    // State of each peer: its file, and the blocks it has still to take, the last first.
     let mut peers: Vec<(FileId, Vec<u64>)> =
         (0..PEERS).map(|_| (FileId { dev: 8, ino: 0 }, Vec::new())).collect();
     for step in 0..seconds * 10 {
@@ -159,7 +159,7 @@ fn amplification(config: Config, door: Door, pattern: Pattern, seconds: u64) -> 
     machine.read as f64 / machine.used as f64
 }
 
-/// On a disk that is never short of time: whatever may be read too far is read.
+/// On a disk with time to spare, where everything is read that may be.
 #[test]
 fn whole_pieces_in_random_order_are_read_about_once() {
     for (name, door, most) in
@@ -180,7 +180,7 @@ fn blocks_scattered_over_pieces_are_read_about_once() {
     }
 }
 
-/// Whatever the sizing algorithm.
+/// With every sizing algorithm.
 #[test]
 fn one_that_reads_at_random_is_read_as_asked_by_every_algorithm() {
     let fixed = Config { prefetch: Bytes::mib(4), ..Config::default() };
@@ -192,13 +192,13 @@ fn one_that_reads_at_random_is_read_as_asked_by_every_algorithm() {
         ("competitive, on a miss", Config { sizing: competitive.clone(), ..fixed }),
         ("competitive", Config { sizing: competitive, ..auto() }),
     ] {
-        // Until it is known how far such readers go: none of them has stopped yet.
+        // Until it is known how far such readers go: none has stopped yet.
         let read = amplification(config, Door::Advised, Pattern::Whole, 1);
         assert_eq!(read, 1.0, "{name}");
     }
 }
 
-/// What was learnt of pieces is read whole: one read for each, not one for each block.
+/// Pieces of known length are read whole: one read for each piece, not one for each block.
 #[test]
 fn what_was_learnt_of_pieces_is_read_whole() {
     let mut machine = Machine::new(auto());
@@ -218,7 +218,8 @@ fn what_was_learnt_of_pieces_is_read_whole() {
     assert_eq!(machine.read, machine.used);
 }
 
-/// A client that reads a file on from its middle is read ahead for as ever, beside peers and after them.
+/// A client that reads on from the middle of a file is served by read-ahead as ever, beside peers and after
+/// them.
 #[test]
 fn a_reader_that_goes_on_is_read_ahead_for_beside_a_swarm() {
     let mut machine = Machine::new(auto());
@@ -242,7 +243,7 @@ fn a_reader_that_goes_on_is_read_ahead_for_beside_a_swarm() {
     assert!(misses <= 2 && reads <= 20, "{misses} misses, {reads} reads");
 }
 
-/// Viewers that begin in the middle of films read in bursts, ten seconds apart: their silences are no ends.
+/// Viewers that begin in the middle of films read in bursts, ten seconds apart. Their silences are not ends.
 #[test]
 fn silences_of_viewers_are_no_ends() {
     let mut machine = Machine::new(auto());
@@ -258,13 +259,13 @@ fn silences_of_viewers_are_no_ends() {
         }
         reads.push(machine.engine.stats().reads - before);
     }
-    // Once they have gone on, a piece holds several bursts.
+    // Once they have resumed, a piece holds several bursts.
     let late: u64 = reads[4..].iter().sum();
     assert!(late <= 8 * 32 / 2, "{reads:?}");
     assert!(machine.engine.stats().requests <= 4 * 32, "{}", machine.engine.stats().requests);
 }
 
-/// The answer to a request is a pass where nothing was read for it.
+/// The answer to a request is a pass if nothing was read for it.
 #[test]
 fn a_read_at_random_is_passed_through_at_the_head_of_its_file_too() {
     let mut engine = DiskEngine::new(auto());
@@ -289,7 +290,7 @@ fn a_read_at_random_is_passed_through_at_the_head_of_its_file_too() {
         })
         .unwrap();
     assert!(matches!(answer, Verdict::Pass(_)), "{answer:?}");
-    // A long one is read as asked.
+    // A long request is read as asked.
     let long = Request { id: RequestId(2), offset: 0, len: M, ..request };
     engine.handle(Nanos::ZERO, Event::Request(long));
     let read = std::iter::from_fn(|| engine.poll_action()).find_map(|action| match action {

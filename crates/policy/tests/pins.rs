@@ -1,4 +1,4 @@
-//! What is pinned in memory from its arrival until its streams have passed it, and what is let go of when.
+//! What is pinned in memory from its arrival until its streams have passed it, and when it is unpinned.
 
 mod common;
 
@@ -11,12 +11,12 @@ use seekless_units::{Bytes, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;
-/// What a stream keeps behind itself.
+/// The distance that stays pinned behind a stream.
 const KEEP: u64 = 128 * K;
 const FILE: FileId = FileId { dev: 8, ino: 1 };
 const OTHER: FileId = FileId { dev: 8, ino: 2 };
 
-/// A disk that reads what it is asked for at once.
+/// A disk that completes each read at once.
 struct Disk {
     logged: Logged,
     requests: u64,
@@ -39,7 +39,7 @@ impl Disk {
         }
     }
 
-    /// Nothing is given back: pins alone decide.
+    /// Nothing is given back: only pins decide.
     fn plain() -> Disk {
         Disk::new(AheadConfig::default())
     }
@@ -54,7 +54,7 @@ impl Disk {
         self.run();
     }
 
-    /// Up to the next read, which is begun.
+    /// Polls up to the next read, which is begun.
     fn next_read(&mut self) -> Option<(ReadId, u64, u64)> {
         while let Some(action) = self.logged.poll() {
             match action {
@@ -100,7 +100,7 @@ impl Disk {
         self.run();
     }
 
-    /// What is pinned of a file.
+    /// The pinned ranges of a file.
     fn pinned(&self, file: FileId) -> Vec<(u64, u64)> {
         self.logged.model.pinned.within(file, 0, u64::MAX)
     }
@@ -147,7 +147,7 @@ fn what_a_slower_stream_counts_on_stays_until_it_has_passed_or_left() {
     let mut d = Disk::plain();
     d.miss(FILE, 0, 512 * K);
     d.read(FILE, 0, 512 * K);
-    // A second client begins, and counts on what was fetched for the first.
+    // A second client begins, and expects the bytes that were fetched for the first.
     d.at(1).miss(FILE, 0, 64 * K);
     d.at(2).read(FILE, 0, 64 * K);
     for i in 1..12 {
@@ -158,7 +158,7 @@ fn what_a_slower_stream_counts_on_stays_until_it_has_passed_or_left() {
     let slower = 12 * 64 * K - KEEP;
     assert!(d.first_pinned().unwrap() <= slower);
     assert!(d.unpinned().iter().all(|&(_, upto, cold)| upto <= slower && cold), "behind both");
-    // It leaves. What it counted on goes, up to where the other is.
+    // It leaves. The bytes it expected go, up to the position of the other.
     for i in 12..=80 {
         d.at(500 * i).read(FILE, i * 512 * K, (i + 1) * 512 * K);
     }
@@ -172,7 +172,7 @@ fn what_a_stream_far_behind_may_come_to_is_let_go_of_but_not_cold() {
     d.miss(FILE, 0, 64 * K);
     d.miss(FILE, 64 * M, 512 * K);
     d.unpinned();
-    // The one far behind does not count on what was fetched for this one.
+    // The client far behind does not expect the bytes that were fetched for this one.
     for i in 0..8 {
         d.at(500 * i).read(FILE, 64 * M + i * 512 * K, 64 * M + (i + 1) * 512 * K);
     }
@@ -225,7 +225,7 @@ fn a_hole_is_unpinned_and_what_is_read_again_there_is_pinned_again() {
     assert!(d.pinned(FILE).contains(&(512 * K - KEEP, M)), "{:?}", d.pinned(FILE));
     d.at(500).miss(FILE, M, 64 * K);
     assert!(d.logged.model.pinned.covers(FILE, 512 * K - KEEP, 2 * M));
-    // A client that misses a pinned page has seen that it is gone.
+    // A client that misses a pinned page has shown that it was evicted.
     d.unpinned();
     d.at(501).miss(FILE, 2 * M - 64 * K, 64 * K);
     assert_eq!(d.unpinned()[0], (2 * M - 64 * K, 2 * M - 60 * K, false));
@@ -265,12 +265,12 @@ fn pinned_bytes_are_renewed_in_turn_as_much_as_is_pinned() {
 #[test]
 fn viewers_who_come_and_leave_keep_nothing_pinned() {
     let mut d = Disk::plain();
-    // One reads on all the time, so that the file stays open.
+    // One client reads all the time, so that the file stays open.
     d.miss(FILE, 128 * M, 64 * K);
     for i in 0..200u64 {
         d.at(1000 * i).read(FILE, 128 * M + i * 64 * K, 128 * M + (i + 1) * 64 * K);
         if i < 150 {
-            // Each reads to an end of its own, of a piece or within one, and leaves.
+            // Each client reads to an end of its own, at the end of a piece or within one, and leaves.
             let at = (i % 7) * 8 * M;
             let upto = at + 512 * K + (i % 3) * 256 * K + (i % 2) * 4 * K;
             d.at(1000 * i + 1).miss(FILE, at, 512 * K);
@@ -292,7 +292,7 @@ fn what_a_stream_that_stopped_at_the_end_of_a_piece_kept_behind_itself_goes_with
     let (_, end) = d.pinned(FILE)[0];
     d.read(FILE, 64 * M, end);
     assert_eq!(d.pinned(FILE), [(end - KEEP, end)]);
-    // Another begins far from there, which keeps the file open.
+    // Another client begins far from there, which keeps the file open.
     d.at(20_000).miss(FILE, 0, 64 * K);
     d.at(40_000).tick();
     assert!(d.logged.model.open.contains(&FILE));
@@ -308,8 +308,7 @@ fn a_file_is_unpinned_and_closed_for_another_and_not_read_ahead_of_until_it_is_o
     assert!(!d.pinned(FILE).is_empty());
     d.at(10).miss(OTHER, 0, 512 * K);
     assert!(!d.logged.model.open.contains(&FILE) && d.pinned(FILE).is_empty());
-    // Its stream would run dry: nothing is read of it, as the model checks, and its accesses are not heard
-    // of.
+    // Its stream would run dry. Nothing of it is read, as the model checks, and its accesses are ignored.
     let reads = d.logged.engine.stats().reads;
     d.at(1500).read(FILE, M, 2 * M);
     for ms in [2000, 3000, 8000] {
@@ -330,7 +329,7 @@ fn what_the_map_of_ranges_has_no_room_for_is_unpinned() {
     let all = d.pinned(FILE);
     d.logged.handle(Event::Opened { file: OTHER });
     d.unpinned();
-    // Reads of single pages, none beside another: a range each.
+    // Reads of single pages, none adjacent to another: a range for each.
     for i in 0..20_000 {
         let (file, offset, len) = (OTHER, i * 8 * K, 4 * K);
         let access = Access { file, offset, len, file_size: 1 << 40, lba: None, taken: Taken::All };
@@ -340,7 +339,7 @@ fn what_the_map_of_ranges_has_no_room_for_is_unpinned() {
     assert_eq!((d.pinned(FILE), d.unpinned()), (vec![], vec![(all[0].0, all[0].1, false)]));
 }
 
-/// Each has a range behind itself and one ahead.
+/// Each stream has a range behind itself and one ahead.
 #[test]
 fn as_many_streams_as_are_followed_keep_what_is_pinned_for_them() {
     let streams = StreamConfig::default().streams_max as u64;

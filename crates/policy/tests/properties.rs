@@ -13,7 +13,7 @@ use seekless_policy::{
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
-/// One thing a test does to a spindle. Numbers are reduced to what exists at that moment.
+/// One step of a test. Numbers are reduced to what exists at that moment.
 #[derive(Clone, Debug)]
 enum Step {
     Request { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64>, demand: Demand },
@@ -79,11 +79,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An engine whose driver says things that make no sense.
+/// An engine whose driver sends senseless events.
 struct Bench {
     logged: Logged,
     asked: Vec<Request>,
-    /// Most bytes that may have been in memory before a read brought them.
+    /// Maximum of bytes that may have been in memory before a read brought them.
     found: u64,
 }
 
@@ -111,7 +111,7 @@ impl Bench {
             Step::Request { file, offset, len, file_size, lba, demand } => {
                 let id = RequestId(self.asked.len() as u64);
                 let file = FileId { dev: 1, ino: file };
-                // Any part of what lies before may be in memory; what lies behind is no sense.
+                // Any of the bytes before may be in memory; a `from` behind `offset` is senseless.
                 let from = offset.saturating_sub(file_size % (3 * PAGE)).saturating_add(len % (3 * PAGE));
                 let request = Request { id, file, from, offset, len, file_size, lba: lba.map(Lba), demand };
                 self.asked.push(request);
@@ -143,7 +143,7 @@ impl Bench {
                 self.handle(Event::Bitrate { file: FileId { dev: 1, ino: file }, bytes_per_s });
             }
             Step::RequestAgain { nth } => {
-                // Only one that the engine has not answered, so that the name is in use.
+                // Only an unanswered request, so that the id is in use.
                 let blocked: Vec<Request> = self.logged.model.blocked().copied().collect();
                 if let Some(&request) = blocked.get(nth % blocked.len().max(1))
                     && self.logged.engine.stats().waiting == blocked.len()
@@ -216,15 +216,15 @@ impl Bench {
         while self.logged.poll().is_some() {}
     }
 
-    /// Ends every read; afterwards nothing may be left.
+    /// Ends every read and checks that nothing is left.
     fn drain(&mut self) {
         loop {
             self.poll_all();
             let Some((read, _)) = self.nth_flight(0) else { break };
             self.finish(read, true);
         }
-        // Streams end by silence, and what they leave is given back more than once; then nothing keeps the
-        // engine awake.
+        // Streams end by silence, and the bytes they leave are given back several times; then nothing keeps
+        // the engine awake.
         self.logged.now += Nanos::from_secs(100);
         let rest = self.logged.now + Nanos::from_secs(11);
         self.handle(Event::Tick);
@@ -238,8 +238,8 @@ impl Bench {
         let Logged { engine, model, .. } = &self.logged;
         model.check_at_rest(engine);
         let (stats, arrived) = (engine.stats(), model.arrived);
-        // More than was reported only where a client read what a read had not reported yet. Less only by what
-        // was there before, as was said of it or as a client that read it first showed.
+        // More than was reported only if a client read bytes that a read had not reported yet. Less only by
+        // bytes that were in memory before, as was reported or as a client that read them first showed.
         let read_first = stats.ledger.cached.saturating_add(stats.ledger.first_use);
         let there = self.found.saturating_add(read_first);
         assert!(arrived <= stats.ledger.disk.saturating_add(there), "{arrived} {stats:?}");
@@ -262,7 +262,7 @@ proptest! {
         replay(&bench.logged.log);
     }
 
-    /// A batch is what was queued when it began; it is served in one turn from where the head is.
+    /// A batch is what was queued when it began; it is served in one sweep from the head's position.
     #[test]
     fn each_sweep_serves_what_was_queued_when_it_began(
         lbas in proptest::collection::vec(0..1_000_000u64, 1..80),

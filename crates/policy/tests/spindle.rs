@@ -1,4 +1,4 @@
-//! What the spindle does, case by case: the paper's modes, attaching, early answers, overlap, giving up.
+//! The disk queue, case by case: the papers' modes, attaching, early answers, overlap, giving up.
 
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, Mode, OrderKind,
@@ -23,7 +23,7 @@ fn request(id: u64, ino: u64, offset: u64, len: u64) -> Event {
     })
 }
 
-/// The same with a deadline and a bitrate.
+/// A request with a deadline and a bitrate.
 fn demanding(id: u64, ino: u64, offset: u64, demand: Demand) -> Event {
     match request(id, ino, offset, 512 * K) {
         Event::Request(request) => Event::Request(Request { demand, ..request }),
@@ -35,7 +35,7 @@ fn actions(spindle: &mut DiskEngine) -> Vec<Action> {
     std::iter::from_fn(|| spindle.poll_action()).collect()
 }
 
-/// (inode, offset, length) of the reads submitted now.
+/// The reads submitted now: (inode, offset, length).
 fn reads(spindle: &mut DiskEngine) -> Vec<(ReadId, u64, u64, u64)> {
     let read = |a| match a {
         Action::Read { id, file, offset, len, .. } => Some((id, file.ino, offset, len)),
@@ -92,7 +92,7 @@ fn what_was_withdrawn_is_not_evicted() {
     let ahead = Some(seekless_policy::AheadConfig::default());
     let config = Config { mode: Mode::Both, reads_in_flight: 1, ahead, ..Config::default() };
     let mut s = DiskEngine::new(config.clone());
-    // The disk is at another file for so long that the second is let go, and its piece with it.
+    // The disk reads another file for so long that the second request is given up, and its piece withdrawn.
     s.handle(Nanos(1), request(1, 1, 0, 512 * K));
     let [(read, ..)] = reads(&mut s)[..] else { panic!() };
     s.handle(Nanos(2), request(2, 2, 0, 512 * K));
@@ -103,15 +103,15 @@ fn what_was_withdrawn_is_not_evicted() {
         a,
         Action::Answer { request: RequestId(2), verdict: Verdict::Pass(Reason::TooLate) }
     )));
-    // It reads for itself and comes back for more: nothing it was promised is gone, for nothing was read.
+    // Its client reads for itself and requests more. No eviction is counted, because nothing was fetched.
     s.handle(late + Nanos(1), request(3, 2, 512 * K, 512 * K));
     assert_eq!(s.stats().bytes_evicted_unused, 0);
     let again = reads(&mut s);
     assert!(again.iter().any(|&(_, ino, offset, _)| (ino, offset) == (2, 512 * K)), "{again:?}");
 }
 
-/// Answers to requests in line for a disk, each with the second it came in. The disk ends a read after so
-/// many seconds, or never, and meanwhile brings in a page a second (`trickles`) or nothing.
+/// Answers to requests in line for a disk, each with its second. The disk ends a read after this many
+/// seconds, or never. Meanwhile it brings in a page a second (`trickles`) or nothing.
 fn given_up(ends_after: Option<u64>, trickles: bool) -> Vec<(u64, u64, Verdict)> {
     let (wait_max, stall_max) = (Nanos::from_secs(55), Nanos::from_secs(30));
     let config =
@@ -149,13 +149,13 @@ fn who_waits_for_a_disk_that_comes_on_waits_longer_than_for_one_that_hangs() {
     let late = Verdict::Pass(Reason::TooLate);
     let hung: Vec<_> = (1..=9).map(|id| (30, id, late)).collect();
     assert_eq!(given_up(None, false), hung);
-    // One read in ten seconds: five are served, the others are let go after 55 s and not after 30.
+    // One read in ten seconds: five are served, the others are given up after 55 s and not after 30.
     let mut slow: Vec<_> = (1..=5).map(|id| (10 * id, id, Verdict::Resident)).collect();
     slow.extend((6..=9).map(|id| (55, id, late)));
     assert_eq!(given_up(Some(10), false), slow);
-    // The first takes too long: all are let go before it ends.
+    // The first takes too long: all are given up before it ends.
     assert_eq!(given_up(Some(40), false), hung);
-    // It comes on, but not far enough.
+    // It progresses, but not far enough.
     let trickled: Vec<_> = (1..=9).map(|id| (55, id, late)).collect();
     assert_eq!(given_up(None, true), trickled);
 }
@@ -217,7 +217,7 @@ fn the_next_read_is_submitted_when_the_last_is_nearly_done() {
     assert_eq!(reads(&mut s), [], "not a third");
 }
 
-/// A request whose bytes lie at this sector.
+/// A request for bytes at this sector.
 fn request_at(id: u64, lba: u64) -> Event {
     let Event::Request(request) = request(id, id, 0, 64 * K) else { unreachable!() };
     Event::Request(Request { lba: Some(Lba(lba)), ..request })
@@ -231,12 +231,12 @@ fn a_set_of_spindles_has_a_piece_for_each_in_sweep_order() {
     }
     let under_way = reads(&mut s);
     assert_eq!(under_way.iter().map(|r| r.1).collect::<Vec<_>>(), [2, 5, 3]);
-    // Whichever is done first is followed by the next; nearly done is not enough.
+    // The next read follows whichever ends first; nearly done is not enough.
     s.handle(Nanos(2), Event::Progress { read: under_way[0].0, upto: 2 * M - 4 * K });
     assert_eq!(reads(&mut s), []);
     s.handle(Nanos(3), Event::Done { read: under_way[1].0, outcome: Outcome::Ok });
     assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4]);
-    // Found to be one spindle after all: those under way end first.
+    // The device was found to be one spindle after all: reads in flight end first.
     s.handle(Nanos(4), Event::InFlight(0));
     assert_eq!(s.config().in_flight, 1);
     for read in [under_way[0].0, under_way[2].0] {
@@ -276,7 +276,7 @@ fn what_joins_a_read_of_the_kernels_does_not_wait_in_line() {
     assert_eq!(first.len(), 1, "one at a time");
     s.handle(Nanos(2), along(3));
     assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [3], "one for its client");
-    // Its client goes on: the kernel reads for nobody.
+    // Its client goes on: the kernel reads for no other client.
     let file = FileId { dev: 8, ino: 3 };
     let read = Access { file, offset: 0, len: 4096, file_size: 64 * M, lba: None, taken: Taken::All };
     s.handle(Nanos(2), Event::Access(read));
@@ -375,7 +375,7 @@ fn a_full_queue_passes_at_once() {
     assert_eq!(answers(&mut s), [(3, Verdict::Pass(Reason::QueueFull))]);
 }
 
-/// Inodes of the reads in the order the disk does them, one at a time, each of 30 ms.
+/// Inodes in the order the disk reads them, one read at a time, each of 30 ms.
 fn order_of_reads(s: &mut DiskEngine, mut now: Nanos) -> Vec<u64> {
     let mut order = vec![];
     while let [(read, ino, _, _)] = reads(s)[..] {
@@ -389,7 +389,7 @@ fn order_of_reads(s: &mut DiskEngine, mut now: Nanos) -> Vec<u64> {
 #[test]
 fn an_urgent_need_is_read_before_a_relaxed_one() {
     let soon = |ms| Demand { deadline: Some(Nanos::from_millis(ms)), ..Demand::default() };
-    // The disk is at 5; 6 and 7 lie ahead of its head, 1 and 2 behind.
+    // The head is at 5; 6 and 7 lie ahead of it, 1 and 2 behind.
     let ask = |demands: [(u64, Demand); 4]| {
         let mut s = DiskEngine::new(Config { reads_in_flight: 1, ..Config::default() });
         s.handle(Nanos(0), request(0, 5, 0, 512 * K));
@@ -449,7 +449,7 @@ fn the_turn_of_a_file_set_holds_up_no_part_on_which_it_has_nothing() {
     }
     let first = reads(&mut s);
     assert_eq!(first.iter().map(|r| r.1).collect::<Vec<_>>(), [1, 3]);
-    // Half of the time is less than its share: its turn begins.
+    // Half of the time is less than the file set's share: its turn begins.
     s.handle(Nanos::from_secs(1), Event::Done { read: first[1].0, outcome: Outcome::Ok });
     assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4]);
 }
@@ -520,7 +520,7 @@ fn a_bitrate_told_with_a_request_sizes_its_piece() {
             reads_in_flight: 1,
             ..Config::default()
         });
-        // The highest bitrate is one of 1 MB/s, known once its reader has read.
+        // The highest bitrate is 1 MB/s, known once its reader has read.
         s.handle(Nanos(1), demanding(0, 9, 0, played_at(Some(1_000_000))));
         let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
         s.handle(Nanos(2), Event::Done { read, outcome: Outcome::Ok });
@@ -536,7 +536,7 @@ fn a_bitrate_told_with_a_request_sizes_its_piece() {
     assert_eq!(first_piece(Some(62_500)), 512 * K, "a sixteenth of the bitrate, a quarter of the size");
 }
 
-/// A mapping names all of its file, and its miss lies far behind where it begins.
+/// A mapping covers all of its file, and its miss lies far behind the start.
 #[test]
 fn streams_of_the_longest_files_there_can_be_are_counted() {
     let mut s = DiskEngine::new(Config { ahead: Some(AheadConfig::default()), ..Config::default() });

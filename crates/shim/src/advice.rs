@@ -1,23 +1,23 @@
-//! Which files the host has said that it reads at random (`POSIX_FADV_RANDOM`, `MADV_RANDOM`).
+//! The files for which the host has announced random reads (`POSIX_FADV_RANDOM`, `MADV_RANDOM`).
 //!
-//! The kernel keeps that with the open file and shows it nowhere. We keep no descriptors, so it is remembered
-//! by file: a small, lossy table of fingerprints. The last word about a file holds. A fingerprint that is
-//! lost, or met by chance, costs some reading ahead that is not used, or is missing: a hint, like all of
-//! this.
+//! The kernel keeps this advice with the open file and does not expose it. The shim keeps no descriptors, so
+//! it remembers the advice by file, in a small, lossy table of fingerprints. The latest advice about a file
+//! counts. A lost or colliding fingerprint only causes some read-ahead that is not used, or prevents some:
+//! like everything here it is a hint.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::marks::FileId;
 
-/// Files remembered, 16 KiB. At half of it a client of some thousand torrents is forgotten in part; at double
-/// the table takes twice as much of a process that uses it.
+/// Number of slots, 16 KiB. At half, some advice of a client of several thousand torrents is lost; at double,
+/// the table takes twice as much memory of a process that uses it.
 const SLOTS: usize = 1 << 12;
 
-/// Places that a file may be found at.
+/// Number of slots in which a file may be found.
 const PROBES: usize = 4;
 
 pub(crate) struct Advice {
-    /// There is one. The table is not touched before.
+    /// Whether any advice is stored. The table is not touched before.
     any: AtomicBool,
     slots: [AtomicU32; SLOTS],
 }
@@ -29,10 +29,10 @@ impl Advice {
         Advice { any: AtomicBool::new(false), slots: [const { AtomicU32::new(0) }; SLOTS] }
     }
 
-    /// Where a file may be found, and its fingerprint, which is never 0.
+    /// The slots of a file, and its fingerprint, which is never 0.
     fn places(&self, file: FileId) -> (impl Iterator<Item = &AtomicU32>, u32) {
         let mut h = file.inode ^ file.device.rotate_left(32);
-        // The finish of splitmix64.
+        // The finalizer of splitmix64.
         h = (h ^ h >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         h = (h ^ h >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         h ^= h >> 31;
@@ -41,13 +41,13 @@ impl Advice {
         (places, (h >> 32) as u32 | 1)
     }
 
-    /// Whether there is any: otherwise nothing need be looked up.
+    /// Whether any advice is stored; if not, no lookup is needed.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Whether the host reads this file at random.
+    /// Whether the host has announced random reads of this file.
     pub(crate) fn is_random(&self, file: FileId) -> bool {
         if !self.any() {
             return false;
@@ -56,7 +56,7 @@ impl Advice {
         places.any(|slot| slot.load(Ordering::Relaxed) == print)
     }
 
-    /// The host has said how it reads this file.
+    /// Stores the host's advice about this file.
     pub(crate) fn set(&self, file: FileId, random: bool) {
         if random == self.is_random(file) {
             return;

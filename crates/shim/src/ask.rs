@@ -1,11 +1,11 @@
-//! The conversation with the daemon: connect, one frame, wait for one answer, close.
+//! The conversation with the daemon: connect, send one frame, wait for one answer, close.
 //!
-//! A fresh connection each time costs a few microseconds beside a disk read of milliseconds, and in return there is no
-//! descriptor of ours for the host to trip over between calls, nothing to share among threads, nothing for a forked child
-//! to inherit, and a daemon that was started again is found by itself.
+//! A new connection each time costs a few microseconds beside a disk read of milliseconds. In return the host
+//! meets no descriptor of the shim between calls, threads share nothing, a forked child inherits nothing, and
+//! a restarted daemon is found without further code.
 //!
-//! Every way this can go ends in "go on": nobody there, backlog full, no descriptor left, a stranger's socket, end of
-//! file, nonsense, silence, or too long a wait altogether.
+//! Every failure ends in "go on": no daemon, a full backlog, no descriptor left, another program's socket,
+//! end of file, an invalid frame, silence, or a wait that is too long in total.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,24 +21,24 @@ use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, V
 use crate::memory::MEMORY;
 use crate::{aside, config, filter, host, reports};
 
-/// The longest frame of ours, and the longest we listen to (`Answer` has 44 bytes).
+/// Maximum length of a frame sent or received, in bytes (`Answer` has 44).
 const FRAME_BYTES: usize = 128;
 
-/// Frames listened to in one wait. At one `Working` a second there are 60 in the longest; a daemon that sends thousands
-/// is out of its mind.
+/// Maximum number of frames received in one wait. At one `Working` a second there are 60 in the longest wait;
+/// a daemon that sends thousands is broken.
 const FRAMES_MAX: u32 = 1_000;
 
-/// What a daemon does without its disk is waited for this part of the patience (300 ms of 3 s): that it reads
-/// a frame, and that it answers the question for the settings. One that has not even read does not run (a
-/// service manager holds its socket while it is started again), or hangs. Settings that do not come while it
-/// is in good standing are not held against it, because its machine may be busy. At twice the part a busy
-/// daemon is let be for a second; at half of it every thread of a server stands still for as long when its
-/// daemon is started again.
+/// Fraction of the patience (300 ms of 3 s) that a daemon gets for what it does without its disk: to read a
+/// frame, and to answer the question for the settings. An unread frame means that the daemon is stopped (a
+/// service manager holds its socket while it restarts) or hung. Missing settings do not count against a
+/// daemon that has answered before, because its machine may be busy. At twice the divisor, a busy daemon is
+/// avoided for a second; at half, every thread of a server blocks for twice as long when its daemon restarts.
 const PROMPT_PATIENCE_PART: u64 = 10;
 
-/// A connection, for as long as one conversation. The host may close any number at any time, ours too ("close everything
-/// above 2"), and be given it again for something of its own; so before the number is used or closed, it is looked at
-/// whether it is still the socket it was. (Between looking and doing remain some hundred nanoseconds.)
+/// A connection for one conversation. The host may close any number at any time, including the shim's ("close
+/// everything above 2"), and get it again for a descriptor of its own. So before the number is used or
+/// closed, the shim checks that it is still the same socket. (Between check and use, some hundred nanoseconds
+/// remain.)
 struct Line {
     socket: ManuallyDrop<OwnedFd>,
     inode: u64,
@@ -50,8 +50,7 @@ impl Line {
         Some(Line { socket: ManuallyDrop::new(socket), inode })
     }
 
-    /// The socket; `None` if the host has closed it.
-    /// Nor if no system call may be made any more.
+    /// The socket; `None` if the host has closed it, or if no system call is allowed any more.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         if filter::is_sealed() {
             return None;
@@ -65,20 +64,20 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if self.socket().is_some() {
-            // SAFETY: dropped here and nowhere else, and the value is not used after.
+            // SAFETY: dropped only here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.socket) };
         }
     }
 }
 
-/// Nobody listens any more.
+/// The daemon is gone.
 fn gone() {
     MEMORY.gone(host::coarse_ms());
     reports::daemon_gone();
 }
 
-/// Asks for bytes and waits until they are resident or the daemon lets us go. `None`: nobody answered.
-/// `random`: the host has said that it reads the file so.
+/// Asks for bytes and waits until they are resident or the daemon passes the call. `None`: go on without
+/// them. `random`: the host announced random reads of the file.
 pub(crate) fn need(
     fd: BorrowedFd<'_>,
     call: Call,
@@ -89,7 +88,7 @@ pub(crate) fn need(
 ) -> Option<Answer> {
     let line = send_need(fd, call, random, offset, length)?;
     let patience_ms = config::patience_ms();
-    // A minute altogether, unless the patience was made shorter.
+    // One minute in total, unless the patience is shorter.
     let total_ms = patience_ms.saturating_mul(WAIT_MS_MAX / PATIENCE_MS).min(WAIT_MS_MAX);
     let answer = match converse(&line, patience_ms, total_ms, false) {
         Ok(Said::Answer(answer)) => answer,
@@ -112,7 +111,7 @@ pub(crate) fn need(
     (answer.verdict == Verdict::Resident).then_some(answer)
 }
 
-/// Passes an advice on and does not wait: the caller goes on with other work meanwhile.
+/// Forwards an advice without waiting: the caller goes on with other work meanwhile.
 pub(crate) fn advise(fd: BorrowedFd<'_>, call: Call, random: bool, offset: u64, length: u64) {
     send_need(fd, call, random, offset, length);
 }
@@ -125,8 +124,8 @@ fn send_need(fd: BorrowedFd<'_>, call: Call, random: bool, offset: u64, length: 
     Some(line)
 }
 
-/// Asks how to behave. `None` without a pause begun (see [`Memory::pausing`](crate::memory::Memory::pausing)): go by what
-/// was known.
+/// Asks for the settings. `None` and no pause begun (see
+/// [`Memory::pausing`](crate::memory::Memory::pausing)): use the last known ones.
 pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
@@ -160,7 +159,7 @@ fn ring() -> Option<OwnedFd> {
     let patience_ms = prompt_ms();
     let timeout =
         Timespec { tv_sec: (patience_ms / 1_000) as i64, tv_nsec: (patience_ms % 1_000 * 1_000_000) as _ };
-    // An interruption costs the ring until the daemon is started again: no harm, and no loop.
+    // A signal costs the ring until the daemon is restarted. That does no harm, and avoids a loop.
     let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
     if !ready.is_ok_and(|n| n > 0) {
         return None;
@@ -173,15 +172,15 @@ fn ring() -> Option<OwnedFd> {
     }
 }
 
-/// Reports a call.
+/// Reports a call of mode `track`.
 pub(crate) fn tracked(report: Tracked) {
     if let Some(line) = connect(report.pid) {
         say(&line, Frame::Tracked(report), None);
     }
 }
 
-/// A connection to a daemon that may have our descriptors: root's, or our own user's. Not to ourselves: a daemon that was
-/// started under its own shim must not wait for itself.
+/// Connects to a daemon that may get the host's descriptors: root's, or the own user's. Never to the own
+/// process: a daemon started under its own shim must not wait for itself.
 fn connect(own_pid: u32) -> Option<Line> {
     let path = config::socket_path()?;
     let mut connected = line_to(SocketAddrUnix::new(path));
@@ -189,7 +188,8 @@ fn connect(own_pid: u32) -> Option<Line> {
         config::see_key();
     }
     let mut at_twin = false;
-    // The path cannot be seen: another root directory, another user. Its twin has no place in the file system.
+    // The path is not visible: another root directory, another user. Its twin has no place in the file
+    // system.
     if matches!(connected, Err(Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::PERM))
         && let Some(twin) = TwinName::of(path)
         && let Ok(socket) = line_to(SocketAddrUnix::new_abstract_name(twin.as_bytes()))
@@ -207,7 +207,7 @@ fn connect(own_pid: u32) -> Option<Line> {
             }
             line
         }
-        // Busy, or we are out of descriptors: the next call may be luckier.
+        // The daemon is busy, or there are no descriptors: the next call may succeed.
         Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE) => None,
         Err(_) => {
             gone();
@@ -216,9 +216,9 @@ fn connect(own_pid: u32) -> Option<Line> {
     }
 }
 
-/// Whether who listens at the twin knows the key that stands beside the socket ([`twinkey`]). Its user alone says
-/// nothing: root of a container that shares our network has the number of root, and any user that a user namespace
-/// does not know has one and the same.
+/// Whether the listener at the twin knows the key beside the socket ([`twinkey`]). Its user id proves
+/// nothing: root of a container that shares the network has the id of root, and all users unknown to a user
+/// namespace have one id.
 fn is_proven(line: &Line) -> bool {
     let mut nonce = [0; 8];
     let random = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::NONBLOCK);
@@ -237,7 +237,8 @@ fn is_proven(line: &Line) -> bool {
     matches!(frame, Some(Ok(Frame::Proof { digest })) if digest == twinkey::proof(&key, nonce))
 }
 
-/// A connection, made at once or not at all, on a number that is out of the host's way. `MFILE`: there is none to be had.
+/// A connection, made at once or not at all, with a number out of the host's way. `MFILE`: no number is
+/// available.
 fn line_to(address: Result<SocketAddrUnix, Errno>) -> Result<OwnedFd, Errno> {
     let address = address?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -250,8 +251,8 @@ fn line_to(address: Result<SocketAddrUnix, Errno>) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// A packet that is there. A descriptor beside it is taken only where one is expected: otherwise the kernel drops it, and it
-/// never has a number here.
+/// Receives a waiting packet. A descriptor with it is accepted only if one is expected. Otherwise the kernel
+/// drops it, and it never gets a number.
 fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], with_descriptor: bool) -> Result<Received, Errno> {
     if with_descriptor {
         let take = || {
@@ -276,32 +277,32 @@ fn say(line: &Line, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Opt
             gone();
             None
         }
-        // Too many descriptors in flight, no memory, or the host closed the descriptor under us: only this call.
+        // Too many descriptors in flight, no memory, or the host closed the descriptor: only this call fails.
         Err(_) => None,
     }
 }
 
-/// What ends a wait well.
+/// The end of a successful wait.
 enum Said {
     Answer(Answer),
-    /// With the ring that it names, from a daemon that sends it along.
+    /// With the ring that they name, if the daemon sends it along.
     Settings(Settings, Option<OwnedFd>),
 }
 
-/// What ends it badly.
+/// Why a wait failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failed {
-    /// The other side closed.
+    /// The daemon closed the connection.
     Gone,
-    /// No word, or no last word, for too long.
+    /// No frame for too long, or no answer within the total time.
     Silence,
-    /// A frame that is none, or is not for us.
+    /// An invalid frame, or one not meant for the shim.
     Nonsense,
-    /// We were switched off meanwhile.
+    /// The shim was switched off meanwhile.
     Off,
 }
 
-/// What one readable moment of the socket brought.
+/// The result of one receive.
 enum Heard {
     Nothing,
     Working,
@@ -309,14 +310,15 @@ enum Heard {
     Failed(Failed),
 }
 
-/// See [`PROMPT_PATIENCE_PART`]. At least one: with none nobody would be heard.
+/// The time of [`PROMPT_PATIENCE_PART`], in milliseconds. At least one, because with zero no answer could
+/// arrive.
 fn prompt_ms() -> u64 {
     (config::patience_ms() / PROMPT_PATIENCE_PART).max(1)
 }
 
-/// Waits for an answer: `patience_ms` without a word, `total_ms` altogether, and not so long while our frame
-/// is not read. Signals are handled by the host's handlers and then the wait goes on with what is left of it.
-/// `ring_along`: the ring may come beside the settings.
+/// Waits for an answer: at most `patience_ms` without a frame, `total_ms` in total, and only [`prompt_ms`]
+/// while the daemon has not read the frame. Signals run the host's handlers, and the wait goes on for the
+/// rest of its time. `ring_along`: the ring may come with the settings.
 fn converse(line: &Line, patience_ms: u64, total_ms: u64, ring_along: bool) -> Result<Said, Failed> {
     let [prompt, patience, total] =
         [prompt_ms(), patience_ms, total_ms].map(|ms| ms.saturating_mul(1_000_000));
@@ -368,7 +370,7 @@ fn listen(line: &Line, ring_along: bool) -> Heard {
     let mut bytes = [0u8; FRAME_BYTES];
     let received = match receive(socket, &mut bytes, ring_along) {
         Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),
-        // A descriptor beside any other frame than `Settings` is closed here.
+        // A descriptor with any other frame than `Settings` is closed here.
         Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
         Err(Errno::MSGSIZE | Errno::PROTO | Errno::MFILE) => return Heard::Failed(Failed::Nonsense),
@@ -378,7 +380,7 @@ fn listen(line: &Line, ring_along: bool) -> Heard {
         Some(Ok(Frame::Working)) => Heard::Working,
         Some(Ok(Frame::Answer(answer))) => Heard::Said(Said::Answer(answer)),
         Some(Ok(Frame::Settings(settings))) => Heard::Said(Said::Settings(settings, received.descriptor)),
-        // A refusal too: we cannot say it otherwise.
+        // This includes a refusal: the shim has no other version to offer.
         _ => Heard::Failed(Failed::Nonsense),
     }
 }

@@ -5,11 +5,11 @@
 //! | `SEEKLESS_DISABLE` | set to anything but nothing or `0`: the shim does nothing |
 //! | `SEEKLESS_SOCKET` | path of the daemon's socket |
 //! | `SEEKLESS_STATE` | folder of `daemon.sock`, if `SEEKLESS_SOCKET` is not set; else `/run/seekless` |
-//! | `SEEKLESS_PATIENCE_MS` | how long to wait without a word of the daemon, default 3000 |
-//! | `SEEKLESS_SECCOMP` | `allow`: the filter of system calls that the program begins with allows what the shim does |
+//! | `SEEKLESS_PATIENCE_MS` | maximum wait without a frame of the daemon, default 3000 |
+//! | `SEEKLESS_SECCOMP` | `allow`: the program's initial seccomp filter allows the shim's calls |
 //!
-//! Read by `secure_getenv`: in a set-user-id program, into which only the system's administrator can preload us, the caller's
-//! environment must not choose who is handed the program's descriptors.
+//! Read by `secure_getenv`: only the system's administrator can preload the shim into a set-user-id program,
+//! and the caller's environment must not choose which process gets that program's descriptors.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -28,13 +28,13 @@ const READING: u8 = 1;
 const ON: u8 = 2;
 const OFF: u8 = 3;
 
-/// Where a daemon listens if nobody says otherwise.
+/// The daemon's socket if the environment does not name one.
 const DEFAULT_SOCKET: &CStr = c"/run/seekless/daemon.sock";
 
 struct SocketPath(UnsafeCell<[u8; SOCKET_PATH_BYTES_MAX + 1]>);
 
-// SAFETY: written once, by the one thread that moved STATE from UNREAD to READING, and read only once STATE is ON,
-// which that thread stores with release order afterwards.
+// SAFETY: written once, by the one thread that moved STATE from UNREAD to READING, and read only once STATE
+// is ON, which that thread stores with release order afterwards.
 unsafe impl Sync for SocketPath {}
 
 static STATE: AtomicU8 = AtomicU8::new(UNREAD);
@@ -42,24 +42,24 @@ static SOCKET: SocketPath = SocketPath(UnsafeCell::new([0; SOCKET_PATH_BYTES_MAX
 static PATIENCE: AtomicU64 = AtomicU64::new(PATIENCE_MS);
 static OWN_UID: AtomicU32 = AtomicU32::new(0);
 
-/// The key beside the socket, as far as it was seen; [`HAS_KEY`]: that it was.
+/// The key beside the socket, as last read; [`HAS_KEY`] says whether it was read.
 static KEY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 static HAS_KEY: AtomicBool = AtomicBool::new(false);
-/// When it was last looked for.
+/// When the key was last looked for, in milliseconds.
 static KEY_LOOKED_MS: AtomicU64 = AtomicU64::new(0);
 
-/// A key that is not there is looked for this often, milliseconds: the daemon may be older, or not have started. At
-/// half of it that costs twice as much, some microseconds; at double a server that changes its root later goes
-/// without for longer.
+/// Interval in milliseconds at which a missing key is looked for: the daemon may be older, or not have
+/// started. At half, that costs twice as much, some microseconds; at double, a server that changes its root
+/// directory later goes without it for longer.
 const KEY_AGAIN_MS: u64 = 10_000;
 
-/// Reads the environment unless that has been done.
+/// Reads the environment, unless that has been done.
 pub(crate) fn init() {
     if STATE.compare_exchange(UNREAD, READING, Ordering::Acquire, Ordering::Acquire).is_err() {
         return;
     }
-    // From the loader: a system call may be forbidden, which is not known yet.
-    // SAFETY: reads what the kernel put beside the environment.
+    // From the loader, because a system call may be forbidden, which is not known yet. SAFETY: reads what the
+    // kernel put beside the environment.
     OWN_UID.store(unsafe { libc::getauxval(libc::AT_EUID) } as u32, Ordering::Relaxed);
     if let Some(ms) = variable(c"SEEKLESS_PATIENCE_MS").and_then(number) {
         PATIENCE.store(ms.clamp(1, WAIT_MS_MAX), Ordering::Relaxed);
@@ -73,11 +73,12 @@ pub(crate) fn init() {
         look_for_key(path);
     }
     let state = if on { ON } else { OFF };
-    // Another thread may have switched it off meanwhile.
+    // Another thread may have switched the shim off meanwhile.
     let _ = STATE.compare_exchange(READING, state, Ordering::Release, Ordering::Relaxed);
 }
 
-/// Reads the key that stands beside the socket, while the folder is seen: a server may change its root directory.
+/// Reads the key beside the socket while the folder is visible, because a server may change its root
+/// directory later.
 pub(crate) fn see_key() {
     let now_ms = host::coarse_ms().max(1);
     let looked_ms = KEY_LOOKED_MS.load(Ordering::Relaxed);
@@ -115,7 +116,7 @@ pub(crate) fn key() -> Option<Key> {
     Some(key)
 }
 
-/// Nothing is done any more, in any thread, for the rest of the process.
+/// Switches the shim off, in all threads, for the rest of the process.
 pub(crate) fn switch_off() {
     STATE.store(OFF, Ordering::SeqCst);
 }
@@ -131,7 +132,7 @@ fn write_socket_path(path: &mut [u8; SOCKET_PATH_BYTES_MAX + 1]) -> bool {
     }
 }
 
-/// Puts the parts one after another, with the zero at the end that is already there; false if they are too long.
+/// Concatenates the parts; the final zero is already there. Returns `false` if they are too long.
 fn join(path: &mut [u8; SOCKET_PATH_BYTES_MAX + 1], parts: &[&[u8]]) -> bool {
     let mut at = 0usize;
     for part in parts {
@@ -147,12 +148,13 @@ fn join(path: &mut [u8; SOCKET_PATH_BYTES_MAX + 1], parts: &[&[u8]]) -> bool {
 }
 
 unsafe extern "C" {
-    /// glibc and musl have it, the libc crate does not name it.
+    /// glibc and musl have it; the libc crate does not declare it.
     fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
 }
 
 fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: the name is a C string; the value, if any, is one that belongs to the environment and is read at once.
+    // SAFETY: the name is a C string; the value, if any, is one that belongs to the environment and is read
+    // at once.
     unsafe {
         let value = secure_getenv(name.as_ptr());
         if value.is_null() { None } else { Some(CStr::from_ptr(value)) }
@@ -163,8 +165,8 @@ fn number(text: &CStr) -> Option<u64> {
     text.to_str().ok()?.parse().ok()
 }
 
-/// Whether the shim is to do anything. Reads the environment if a hook comes before our constructor; while another
-/// thread is reading it, the answer is no.
+/// Whether the shim is active. Reads the environment if a hook runs before the constructor. `false` while
+/// another thread is reading it.
 pub(crate) fn enabled() -> bool {
     match STATE.load(Ordering::Acquire) {
         ON => true,
@@ -181,17 +183,17 @@ pub(crate) fn socket_path() -> Option<&'static CStr> {
     if STATE.load(Ordering::Acquire) != ON {
         return None;
     }
-    // SAFETY: see `SocketPath`: once ON nobody writes it again.
+    // SAFETY: see `SocketPath`: once STATE is ON it is not written again.
     let path = unsafe { &*SOCKET.0.get() };
     CStr::from_bytes_until_nul(path).ok()
 }
 
-/// How long to wait without a word, milliseconds.
+/// Maximum wait without a frame of the daemon, in milliseconds.
 pub(crate) fn patience_ms() -> u64 {
     PATIENCE.load(Ordering::Relaxed)
 }
 
-/// The effective user this process had when we were loaded: besides root, the only one whose daemon is trusted with
+/// The effective user of this process when the shim was loaded. Besides root, only this user's daemon may get
 /// its descriptors.
 pub(crate) fn own_uid() -> u32 {
     OWN_UID.load(Ordering::Relaxed)

@@ -1,8 +1,10 @@
-//! What is intercepted. Each hook: look ([`before`]), make the original call, report if asked to ([`After::returned`](crate::judge::After::returned)).
+//! The intercepted functions. Each hook checks first ([`before`]), makes the original call, and reports it if
+//! requested ([`After::returned`](crate::judge::After::returned)).
 //!
-//! These, with the C library's names and types, are the only symbols the library exports. Not here, and why: docs/SHIM.md.
-#![allow(unreachable_pub)] // Their users find them by name, through the dynamic linker.
-#![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it stands in front of.
+//! These functions, with the C library's names and types, are the only symbols that the library exports.
+//! docs/SHIM.md lists what is not intercepted, and why.
+#![allow(unreachable_pub)] // The dynamic linker finds them by name.
+#![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it intercepts.
 
 use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
 use seekless_wants::{PAGE, advised, is_page_aligned};
@@ -12,22 +14,22 @@ use crate::judge::{After, Length, Moved, Place, before, before_mapped, says, say
 use crate::sending::Sending;
 use crate::{aside, config, filter, host, next};
 
-/// Exports hooks that call `before` with a place and a length made of their own arguments.
+/// Exports hooks that call `before` with a place and a length computed from their own arguments.
 macro_rules! hooks {
     ($($(#[$doc:meta])* $call:ident: fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty,
        $fd:expr, $place:expr, $length:expr $(, if $when:expr)?;)+) => {$(
         $(#[$doc])*
-        // SAFETY: the name is libc's, the type is libc's; standing in front of it is the purpose of this library.
+        // SAFETY: the name is libc's, the type is libc's; to intercept it is the purpose of this library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             if true $(&& $when)? {
                 let after = before(Call::$call, $fd, $place, $length);
-                // SAFETY: our caller's own arguments.
+                // SAFETY: the caller's own arguments.
                 let result = unsafe { next::$name($($arg),*) };
                 after.returned(result.bytes());
                 result
             } else {
-                // SAFETY: our caller's own arguments.
+                // SAFETY: the caller's own arguments.
                 unsafe { next::$name($($arg),*) }
             }
         }
@@ -38,12 +40,12 @@ fn bytes(count: size_t) -> Length {
     Length::Bytes(count as u64)
 }
 
-/// The bytes a `posix_fadvise` names.
+/// The bytes that a `posix_fadvise` covers.
 fn advice_bytes(length: off_t) -> Length {
     Length::Bytes(advised(length))
 }
 
-/// `preadv2` takes -1 for the descriptor's own position.
+/// In `preadv2`, -1 means the descriptor's own position.
 fn preadv2_place(offset: off_t) -> Place {
     if offset == -1 { Place::Cursor } else { Place::At(offset) }
 }
@@ -57,7 +59,7 @@ fn populates(flags: c_int, offset: off_t) -> bool {
 hooks! {
     /// `read(2)`.
     Read: fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t, fd, Place::Cursor, bytes(count);
-    /// The name of `read` older threading libraries used.
+    /// Name of `read` in older threading libraries.
     Read: fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t, fd, Place::Cursor, bytes(count);
     /// `read`, fortified.
     Read: fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t,
@@ -68,7 +70,7 @@ hooks! {
     /// `pread`, its 64-bit name.
     Pread: fn pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t,
         fd, Place::At(offset), bytes(count);
-    /// `pread`, the name older threading libraries used.
+    /// Name of `pread` in older threading libraries.
     Pread: fn __pread64(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t,
         fd, Place::At(offset), bytes(count);
     /// `pread`, fortified.
@@ -86,19 +88,19 @@ hooks! {
     /// `preadv`, its 64-bit name.
     Preadv: fn preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t,
         fd, Place::At(offset), Length::Vectors(iov, count);
-    /// `preadv2(2)`. With `RWF_NOWAIT` the caller has said that it will not wait.
+    /// `preadv2(2)`. With `RWF_NOWAIT` the caller does not want to wait.
     Preadv2: fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t,
         fd, preadv2_place(offset), Length::Vectors(iov, count), if flags & libc::RWF_NOWAIT == 0;
     /// `preadv2`, its 64-bit name.
     Preadv2: fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t,
         fd, preadv2_place(offset), Length::Vectors(iov, count), if flags & libc::RWF_NOWAIT == 0;
-    /// `splice(2)`; from a pipe it is none of our business, which `fstat` finds out.
+    /// `splice(2)`. `fstat` excludes a pipe as the source.
     Splice: fn splice(fd: c_int, at: *mut off_t, out: c_int, out_at: *mut off_t, count: size_t, flags: c_uint)
         -> ssize_t, fd, Place::Pointer(at), bytes(count);
     /// `copy_file_range(2)`.
     CopyFileRange: fn copy_file_range(fd: c_int, at: *mut off_t, out: c_int, out_at: *mut off_t, count: size_t,
         flags: c_uint) -> ssize_t, fd, Place::Pointer(at), bytes(count);
-    /// `mmap(2)`: only with `MAP_POPULATE` does it read, and wait.
+    /// `mmap(2)`. It reads, and waits, only with `MAP_POPULATE`.
     Mmap: fn mmap(addr: *mut c_void, length: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t)
         -> *mut c_void, fd, Place::At(offset), bytes(length),
         if populates(flags, offset);
@@ -111,21 +113,21 @@ hooks! {
         fd, Place::At(offset), bytes(count);
 }
 
-/// Exports the names of `sendfile`. A call that names a whole file goes in parts where a daemon follows
-/// streams: into a socket that blocks the kernel would read all of it inside of one call, and nobody would
-/// hear how far it has come. The result is what one call may give: bytes sent until the socket took no more,
-/// the file ended, or an error, which the next call of the host meets again.
+/// Exports the names of `sendfile`. If a daemon follows streams, a call for a whole file is made in parts:
+/// into a blocking socket the kernel would send all of it in one call, without any report of progress. The
+/// result is one that a single call could return: the bytes sent until the socket took no more, the file
+/// ended, or an error occurred, which the host's next call meets again.
 macro_rules! sendfile_hooks {
     ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
         $(#[$doc])*
-        // SAFETY: as of the hooks above.
+        // SAFETY: as for the hooks above.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(out: c_int, fd: c_int, at: *mut off_t, count: size_t) -> ssize_t {
             let mut plan = Sending::of(count);
             loop {
                 let after = before(Call::Sendfile, fd, Place::Pointer(at), bytes(plan.looked_at()));
                 let part = plan.part(matches!(after, After::Report(_)));
-                // SAFETY: our caller's own arguments, or a part of the bytes that they name.
+                // SAFETY: the caller's own arguments, or a part of the bytes that they cover.
                 let send = || unsafe { next::$name(out, fd, at, part) };
                 let result = if plan.has_sent() { host::with_errno_kept(send) } else { send() };
                 after.returned(result.bytes());
@@ -144,8 +146,8 @@ sendfile_hooks! {
     fn sendfile64;
 }
 
-/// What an advice says of how a file is read: at random, or not any more. The numbers are those of `posix_fadvise`,
-/// `posix_madvise` and `madvise`.
+/// Whether an advice announces random reads (`true`) or withdraws that (`false`). The numbers are those of
+/// `posix_fadvise`, `posix_madvise` and `madvise`.
 fn said_random(advice: c_int) -> Option<bool> {
     const _: () = assert!(libc::POSIX_FADV_RANDOM == libc::MADV_RANDOM);
     match advice {
@@ -155,11 +157,11 @@ fn said_random(advice: c_int) -> Option<bool> {
     }
 }
 
-/// Exports the names of `posix_fadvise`: `WILLNEED`, and how the file is read.
+/// Exports the names of `posix_fadvise`: `WILLNEED`, and the access pattern.
 macro_rules! fadvise_hooks {
     ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
         $(#[$doc])*
-        // SAFETY: as of the hooks above.
+        // SAFETY: as for the hooks above.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
             let after = match advice {
@@ -169,7 +171,7 @@ macro_rules! fadvise_hooks {
             if let Some(random) = said_random(advice) {
                 says(fd, random);
             }
-            // SAFETY: our caller's own arguments.
+            // SAFETY: the caller's own arguments.
             let result = unsafe { next::$name(fd, offset, length, advice) };
             after.returned(result.bytes());
             result
@@ -184,17 +186,17 @@ fadvise_hooks! {
     fn posix_fadvise64;
 }
 
-/// Exports the names of `close`: nothing of ours may be given the number that a host is about to free.
+/// Exports the names of `close`: the shim must not get the number that a host is about to free.
 macro_rules! close_hooks {
     ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
         $(#[$doc])*
-        // SAFETY: as of the hooks above.
+        // SAFETY: as for the hooks above.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
             if aside::is_standard(fd) && config::enabled() {
                 aside::before_closing();
             }
-            // SAFETY: our caller's own argument.
+            // SAFETY: the caller's own argument.
             unsafe { next::close(fd) }
         }
     )+};
@@ -203,13 +205,13 @@ macro_rules! close_hooks {
 close_hooks! {
     /// `close(2)`.
     fn close;
-    /// `close`, the name older threading libraries used.
+    /// Name of `close` in older threading libraries.
     fn __close;
 }
 
-/// `prctl(2)`, which installs filters of system calls. It is variadic; all its arguments come in registers, and what
-/// it does not take the kernel does not look at.
-// SAFETY: as of the hooks above.
+/// `prctl(2)`, which installs filters of system calls. It is variadic; all its arguments come in registers,
+/// and the kernel ignores those that an option does not take.
+// SAFETY: as for the hooks above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn prctl(
     option: c_int,
@@ -219,11 +221,11 @@ pub unsafe extern "C-unwind" fn prctl(
     d: c_ulong,
 ) -> c_int {
     filter::before_prctl(option);
-    // SAFETY: our caller's own arguments.
+    // SAFETY: the caller's own arguments.
     unsafe { next::prctl(option, a, b, c, d) }
 }
 
-/// After a system call of [`syscall`]'s own that failed.
+/// Called after a failed system call that [`syscall`] made itself.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 extern "C" fn failed(errno: c_int) -> c_long {
     // SAFETY: this thread's own errno.
@@ -231,10 +233,10 @@ extern "C" fn failed(errno: c_int) -> c_long {
     -1
 }
 
-/// `syscall(2)`, which installs filters of system calls. It leaves the stack and every argument as they are and jumps:
-/// a `clone` made by it goes on with another stack, in its child.
-// SAFETY: as of the hooks above. Only `seccomp` (317) and `prctl` (157) with PR_SET_SECCOMP (22) are looked at, with all
-// registers that hold arguments saved; on entry the stack is 8 bytes off its alignment.
+/// `syscall(2)`, which installs filters of system calls. It leaves the stack and every argument unchanged and
+/// jumps, because a `clone` made by it continues in the child with another stack.
+// SAFETY: as for the hooks above. Only `seccomp` (317) and `prctl` (157) with PR_SET_SECCOMP (22) are
+// examined, with all registers that hold arguments saved; on entry the stack is 8 bytes off its alignment.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -265,7 +267,7 @@ pub unsafe extern "C" fn syscall() {
         "cmp rax, 1",
         "jbe 4f",
         "jmp rax",
-        // As the C library does it.
+        // As in the C library.
         "4:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -343,8 +345,8 @@ pub unsafe extern "C" fn syscall() {
     )
 }
 
-/// `madvise(2)`: `WILLNEED` and, which waits, `POPULATE_READ`; and how the file is read.
-// SAFETY: as of the hooks above.
+/// `madvise(2)`: `WILLNEED`, `POPULATE_READ` (which waits), and the access pattern.
+// SAFETY: as for the hooks above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
     match advice {
@@ -357,12 +359,12 @@ pub unsafe extern "C-unwind" fn madvise(addr: *mut c_void, length: size_t, advic
             }
         }
     }
-    // SAFETY: our caller's own arguments.
+    // SAFETY: the caller's own arguments.
     unsafe { next::madvise(addr, length, advice) }
 }
 
-/// `posix_madvise(3)`: `WILLNEED`, and how the file is read.
-// SAFETY: as of the hooks above.
+/// `posix_madvise(3)`: `WILLNEED`, and the access pattern.
+// SAFETY: as for the hooks above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t, advice: c_int) -> c_int {
     if is_page_aligned(addr.addr() as u64) {
@@ -372,31 +374,32 @@ pub unsafe extern "C-unwind" fn posix_madvise(addr: *mut c_void, length: size_t,
             says_of_mapping(addr.addr(), length, random);
         }
     }
-    // SAFETY: our caller's own arguments.
+    // SAFETY: the caller's own arguments.
     unsafe { next::posix_madvise(addr, length, advice) }
 }
 
-/// Before a read of a stream (`fread`), whose buffer may hold some of it: its file is read from the descriptor's
-/// position on. Less than a page, which is glibc's buffer, is left alone: most such calls read nothing.
+/// Called before a read of a stdio stream (`fread`). Its file is read from the descriptor's position on; the
+/// buffer may hold some of the bytes. Less than a page, which is glibc's buffer, is ignored, because most
+/// such calls read nothing.
 fn before_stream(size: size_t, count: size_t, stream: *mut FILE) -> After {
     let wanted = size.saturating_mul(count);
     if (wanted as u64) < PAGE || stream.is_null() {
         return After::Nothing;
     }
-    // SAFETY: our caller's own stream. One without a descriptor has -1.
+    // SAFETY: the caller's own stream. A stream without a descriptor has -1.
     let fd = host::with_errno_kept(|| unsafe { libc::fileno(stream) });
     before(Call::Read, fd, Place::Cursor, bytes(wanted))
 }
 
-/// Exports hooks of functions that read items of a stream.
+/// Exports hooks of functions that read items of a stdio stream.
 macro_rules! stream_hooks {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*), $size:ident, $count:ident, $stream:ident;)+) => {$(
         $(#[$doc])*
-        // SAFETY: as of the hooks above.
+        // SAFETY: as for the hooks above.
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> size_t {
             let after = before_stream($size, $count, $stream);
-            // SAFETY: our caller's own arguments.
+            // SAFETY: the caller's own arguments.
             let items = unsafe { next::$name($($arg),*) };
             after.returned(items.saturating_mul($size) as u64);
             items

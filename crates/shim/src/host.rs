@@ -1,10 +1,11 @@
-//! The process we are guests in: its `errno`, its clocks, its pointers, and whether we are inside one of our own calls.
+//! The host process: its `errno`, its clocks, its pointers, and whether a thread is inside one of the shim's
+//! own calls.
 
 use std::cell::Cell;
 
 use libc::c_int;
 
-/// The host's `errno`, put back when this is called.
+/// Runs `work` and restores the host's `errno`.
 pub(crate) fn with_errno_kept<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: libc returns the calling thread's own errno; it stays valid as long as the thread.
     let errno = unsafe { *libc::__errno_location() };
@@ -15,18 +16,19 @@ pub(crate) fn with_errno_kept<T>(work: impl FnOnce() -> T) -> T {
 }
 
 thread_local! {
-    /// Where on the stack this thread entered us; 0: it is not inside.
+    /// The stack position at which this thread entered the shim; 0 if it is not inside.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
-    /// This thread is inside `dlsym` on our behalf.
+    /// Whether this thread is inside `dlsym` for the shim.
     static RESOLVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` unless this thread is already inside us: our own calls, and those of a signal handler that interrupts a
-/// wait of ours, go straight through.
+/// Runs `work` unless this thread is already inside the shim. The shim's own calls, and those of a signal
+/// handler that interrupts a wait of the shim, go straight through.
 ///
-/// A handler may leave a wait by `siglongjmp`, and then nobody says "out again". So not a flag but the place on the stack
-/// is kept: a call made from further up than the one we think we are in proves that one gone. (A handler on an alternate
-/// stack may be taken for that; then it asks on its own account, which is allowed.)
+/// A handler may leave a wait by `siglongjmp`, and then nothing marks the exit. So the stack position is
+/// stored instead of a flag: a call from further up the stack than the stored position proves that the
+/// earlier one is gone. (A handler on an alternate stack may be mistaken for that; then it asks for itself,
+/// which is allowed.)
 pub(crate) fn unless_inside<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     let marker = 0u8;
     let here = &raw const marker as usize;
@@ -40,19 +42,20 @@ pub(crate) fn unless_inside<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether this thread is inside us, as far as it has not left by `siglongjmp`.
+/// Whether this thread is inside the shim, unless it left by `siglongjmp`.
 pub(crate) fn is_inside() -> bool {
     INSIDE.get() != 0
 }
 
-/// A number that is another for most other threads.
+/// A number that differs between most threads.
 #[inline]
 pub(crate) fn thread_mark() -> usize {
     // The highest bits of the product depend on every bit of the address.
     INSIDE.with(|inside| (&raw const *inside).addr().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48)
 }
 
-/// Runs `work` unless this thread is already resolving a symbol (`dlsym` may allocate, an allocator may read or map).
+/// Runs `work` unless this thread is already resolving a symbol (`dlsym` may allocate, and an allocator may
+/// read or map).
 pub(crate) fn unless_resolving<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     if RESOLVING.get() {
         return otherwise;
@@ -65,12 +68,12 @@ pub(crate) fn unless_resolving<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
 
 fn clock(id: libc::clockid_t) -> (u64, u64) {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec of ours.
+    // SAFETY: writes a local timespec.
     unsafe { libc::clock_gettime(id, &raw mut t) };
     (t.tv_sec as u64, t.tv_nsec as u64)
 }
 
-/// Milliseconds since boot, a few stale and nearly free: for expiries.
+/// Milliseconds since boot, up to a few behind and nearly free: for expiries.
 pub(crate) fn coarse_ms() -> u64 {
     let (s, ns) = clock(libc::CLOCK_MONOTONIC_COARSE);
     s.saturating_mul(1_000).saturating_add(ns / 1_000_000)
@@ -82,7 +85,7 @@ pub(crate) fn now_ns() -> u64 {
     s.saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// The process and the thread, asked anew each time: both change under `fork`.
+/// The process and thread ids, read anew each time, because both change under `fork`.
 pub(crate) fn pid_tid() -> (u32, u32) {
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -91,26 +94,28 @@ pub(crate) fn pid_tid() -> (u32, u32) {
 
 /// Whether the eight bytes at `at` can be read.
 ///
-/// The kernel answers a bad pointer with `EFAULT`; we would crash on it, so we ask first. `rt_sigprocmask` copies the
-/// set in before it looks at `how`: with a `how` that does not exist it changes nothing and says `EINVAL` for a good
-/// pointer, `EFAULT` for a bad one, takes no lock and is allowed by every seccomp filter.
+/// The kernel answers a bad pointer with `EFAULT`; the shim would crash on it, so it asks first.
+/// `rt_sigprocmask` copies the set in before it checks `how`. With an invalid `how` it changes nothing and
+/// returns `EINVAL` for a good pointer and `EFAULT` for a bad one, takes no lock and is allowed by every
+/// seccomp filter.
 pub(crate) fn readable_8(at: *const u8) -> bool {
     const NO_SUCH_HOW: c_int = c_int::MAX;
     if at.is_null() {
         return false;
     }
-    // SAFETY: the kernel checks the address itself; nothing is written (the old set is not asked for).
+    // SAFETY: the kernel checks the address itself; nothing is written (the old set is not requested).
     unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, NO_SUCH_HOW, at, core::ptr::null_mut::<u8>(), 8usize);
         *libc::__errno_location() == libc::EINVAL
     }
 }
 
-/// The sum of the lengths of an `iovec` array, as the kernel would take it; `None` where the kernel would refuse it.
+/// Sum of the lengths of an `iovec` array, as the kernel computes it; `None` if the kernel would refuse the
+/// array.
 pub(crate) fn iovec_bytes(vectors: *const libc::iovec, count: c_int) -> Option<u64> {
     // IOV_MAX, the kernel's UIO_MAXIOV.
     const VECTORS_MAX: c_int = 1024;
-    /// Checking one address in each smallest page the array touches is enough.
+    /// It is enough to check one address in each smallest page that the array touches.
     const CHECK_EVERY: usize = seekless_wants::PAGE as usize;
     if !(1..=VECTORS_MAX).contains(&count) {
         return None;
@@ -129,7 +134,8 @@ pub(crate) fn iovec_bytes(vectors: *const libc::iovec, count: c_int) -> Option<u
     }
     let mut sum = 0u64;
     for i in 0..count as usize {
-        // SAFETY: inside the array just found readable; the host promises the kernel the same array in a moment.
+        // SAFETY: inside the array just found readable; the host is about to pass the same array to the
+        // kernel.
         let length = unsafe { (*vectors.wrapping_add(i)).iov_len };
         if length > isize::MAX as usize {
             return None;

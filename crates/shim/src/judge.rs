@@ -1,8 +1,9 @@
-//! What to do about a call, cheapest question first: are we switched off, or already inside? Is it a regular file with
-//! bytes at that place, on a device not to be left alone? Is there a daemon, and what mode? Are the bytes resident?
-//! Only then anything that costs.
+//! What to do about a call, in the order of the cost of the questions. Is the shim off, or this thread
+//! already inside it? Is it a regular file with bytes at that place, on a device that is not left alone? Is
+//! there a daemon, and in which mode? Are the bytes resident? Anything expensive comes after that.
 //!
-//! So a call on resident bytes costs two or three system calls of a tenth of a microsecond each and one `cachestat`.
+//! So a call on resident bytes costs two or three system calls of a tenth of a microsecond each and one
+//! `cachestat`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -18,38 +19,38 @@ use crate::marks::{self, FileId, MARKS};
 use crate::memory::{Known, MEMORY};
 use crate::{ask, config, filter, host, mapping, reports};
 
-/// Where in the file a call starts.
+/// The file offset at which a call starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// At the descriptor's own position.
     Cursor,
-    /// Here.
+    /// At this offset.
     At(off_t),
-    /// At what this points to, at the descriptor's own position if it is null.
+    /// At the offset that this points to; at the descriptor's own position if it is null.
     Pointer(*const off_t),
 }
 
-/// How many bytes a call wants.
+/// The number of bytes that a call wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
-    /// So many.
+    /// This many.
     Bytes(u64),
-    /// As many as this array of vectors holds.
+    /// The total of this array of vectors.
     Vectors(*const libc::iovec, c_int),
 }
 
-/// What is left to do once the original call has returned. Holds nothing that would need dropping: a cancelled thread
-/// unwinds past it.
+/// What is left to do once the original call has returned. Contains nothing with a destructor, because a
+/// cancelled thread unwinds past it.
 #[derive(Clone, Copy)]
 pub(crate) enum After {
     Nothing,
-    /// Mode `track`: how long it took.
+    /// Mode `track`: report the duration.
     Track(Tracked),
-    /// Where a client reads, for the daemon to read ahead of.
+    /// Report the read, so that the daemon can read ahead.
     Report(Record),
 }
 
-/// How many bytes a call moved, as its result says.
+/// The number of bytes that a call moved, from its result.
 pub(crate) trait Moved {
     /// 0 for an error, or for a call that moves none.
     fn bytes(&self) -> u64;
@@ -74,7 +75,7 @@ impl Moved for *mut libc::c_void {
 }
 
 impl After {
-    /// To be called when the original call has returned.
+    /// Must be called when the original call has returned.
     #[inline]
     pub(crate) fn returned(self, moved: u64) {
         match self {
@@ -83,35 +84,35 @@ impl After {
                 let duration_ns = host::now_ns().saturating_sub(report.duration_ns);
                 inside((), || ask::tracked(Tracked { duration_ns, ..report }));
             }
-            // Stores into memory: nothing that could change errno or enter us again.
+            // Only stores into memory: nothing that could change errno or re-enter the shim.
             After::Report(record) if moved > 0 => reports::read(&Record { len: moved, ..record }),
             After::Report(_) => {}
         }
     }
 }
 
-/// To be called before the original call. Returns when the call should be made.
+/// Must be called before the original call. When it returns, the call should be made.
 #[inline]
 pub(crate) fn before(call: Call, fd: c_int, place: Place, length: Length) -> After {
     if fd < 0 || !config::enabled() {
         return After::Nothing;
     }
     inside(After::Nothing, || {
-        // SAFETY: the number is only ever handed to system calls, each of which finds out for itself whether it is
-        // open; nothing here closes it or holds it longer than this call, made on behalf of its owner.
+        // SAFETY: the number is only ever passed to system calls, each of which checks whether it is open;
+        // nothing here closes it or keeps it longer than this call, made on behalf of its owner.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         judge(call, fd, place, length).unwrap_or(After::Nothing)
     })
 }
 
-/// Runs `work`, which may make system calls, if this thread is not inside us already and we are not off. The host's `errno`
-/// is kept.
+/// Runs `work`, which may make system calls, if this thread is not inside the shim already and the shim is
+/// not off. Keeps the host's `errno`.
 #[inline]
 fn inside<T: Copy>(otherwise: T, work: impl FnOnce() -> T) -> T {
     host::with_errno_kept(|| host::unless_inside(otherwise, || filter::unless_off(otherwise, work)))
 }
 
-/// The same for a call about memory: `madvise` says an address, and the file behind it has to be found.
+/// As [`before`], for a call about memory: `madvise` gives an address, and the file behind it must be found.
 pub(crate) fn before_mapped(call: Call, address: usize, length: usize) {
     if length == 0 || !config::enabled() {
         return;
@@ -119,7 +120,7 @@ pub(crate) fn before_mapped(call: Call, address: usize, length: usize) {
     inside((), || {
         let now_ms = host::coarse_ms();
         let known = MEMORY.settings(now_ms);
-        // Finding the file is dear: not while there is nobody to tell.
+        // Finding the file is expensive: not while no daemon would get the advice.
         if MEMORY.pausing(now_ms) || (known.fresh && matches!(known.mode, Mode::Off | Mode::Track)) {
             return;
         }
@@ -130,7 +131,7 @@ pub(crate) fn before_mapped(call: Call, address: usize, length: usize) {
     })
 }
 
-/// The host has said how it reads a file. Remembered whether a daemon is there or not: one may come.
+/// Stores the host's access pattern for a file. Kept without a daemon too, because one may come.
 pub(crate) fn says(fd: c_int, random: bool) {
     if fd < 0 || !config::enabled() || (!random && !ADVICE.any()) {
         return;
@@ -144,7 +145,8 @@ pub(crate) fn says(fd: c_int, random: bool) {
     })
 }
 
-/// The same of a mapping. The kernel keeps it with the mapping; most programs that say it of one read the whole file so.
+/// As [`says`], for a mapping. The kernel keeps the pattern with the mapping; most programs that set it for a
+/// mapping read the whole file that way.
 pub(crate) fn says_of_mapping(address: usize, length: usize, random: bool) {
     if length == 0 || !config::enabled() || (!random && !ADVICE.any()) {
         return;
@@ -157,7 +159,7 @@ pub(crate) fn says_of_mapping(address: usize, length: usize, random: bool) {
     })
 }
 
-/// `None`: nothing to do, before or after.
+/// `None`: nothing to do, before or after the call.
 fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option<After> {
     let now_ms = host::coarse_ms();
     let known = MEMORY.settings(now_ms);
@@ -177,7 +179,7 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
         let resident = residency::residency(fd, offset, length, stat.st_uid) == Residency::Resident;
         let (pid, tid) = host::pid_tid();
         let (device, inode, start_ns) = (file.device, file.inode, host::now_ns());
-        // Until the call returns the field holds when it started.
+        // Until the call returns, the field holds its start time.
         let duration_ns = start_ns;
         return Some(After::Track(Tracked {
             call,
@@ -192,7 +194,7 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
         }));
     }
     provide(call, fd, &stat, known, file, want);
-    // Asked after the miss that may just have brought the ring.
+    // Checked after the miss, which may just have brought the ring.
     let reports =
         reports::wanted() && !call.is_advice() && matches!(known.mode, Mode::Serialise | Mode::Both);
     reports.then_some(After::Report(Record {
@@ -204,9 +206,10 @@ fn judge(call: Call, fd: BorrowedFd<'_>, place: Place, length: Length) -> Option
     }))
 }
 
-/// Sees to it that the bytes are resident before the call is made, as the mode says.
+/// Ensures that the bytes are resident before the call is made, as the mode requires.
 fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: FileId, want: Want) {
-    // Marks first: where there are any, the kernel has refused to tell before, and asking it again costs as much as the rest.
+    // Marks first: if there are any, the kernel has refused to report residency before, and asking it again
+    // costs as much as the rest.
     let ttl_ms = match known.mode {
         Mode::Prefetch => marks::TTL_ASKED_MS,
         _ => marks::TTL_MS,
@@ -226,7 +229,7 @@ fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: File
     let random = ADVICE.is_random(file);
     match known.mode {
         Mode::Off | Mode::Track => {}
-        // Nothing says that what follows will be read.
+        // Nothing indicates that the following bytes will be read.
         Mode::Prefetch if random => {}
         Mode::Prefetch => {
             let more = want.enlarged(known.prefetch_bytes);
@@ -239,7 +242,7 @@ fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: File
         Mode::Serialise | Mode::Both => {
             let answer = ask::need(fd, call, random, offset, length, stat.st_dev);
             if let (true, Some(answer)) = (hidden, answer) {
-                // A daemon that may not look either has at least brought in what was asked for.
+                // A daemon that cannot check residency either has at least brought in the requested bytes.
                 let resident = if answer.resident_bytes > 0 { answer.resident_bytes } else { length };
                 if let Some(resident) = Want::of(offset, resident, want.file_bytes()) {
                     MARKS.set(file, resident, host::coarse_ms());
@@ -255,14 +258,14 @@ fn regular_file(fd: BorrowedFd<'_>) -> Option<Stat> {
     (FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0).then_some(stat)
 }
 
-/// The settings to act by, renewed if they have expired. `None`: there is no daemon, or it said "off".
+/// The settings to use, renewed if they have expired. `None`: there is no daemon, or the mode is "off".
 fn current(known: Known, now_ms: u64) -> Option<Known> {
     let mut known = known;
     if !known.fresh {
         if MEMORY.pausing(now_ms) {
             return None;
         }
-        // One thread asks; the others act by what was last known until it knows better.
+        // One thread asks; until it has an answer, the others use the last known settings.
         if MEMORY.may_ask_settings(now_ms) {
             if let Some(s) = ask::settings() {
                 known = Known { mode: s.mode, prefetch_bytes: s.prefetch_bytes, fresh: true };
@@ -270,7 +273,7 @@ fn current(known: Known, now_ms: u64) -> Option<Known> {
             } else if MEMORY.pausing(host::coarse_ms()) {
                 return None;
             }
-            // Otherwise the daemon is there and busy: nobody asks it that again for a moment.
+            // Otherwise the daemon is there and busy: no thread asks it again for a moment.
         } else if MEMORY.in_doubt() {
             return None;
         }
@@ -278,7 +281,7 @@ fn current(known: Known, now_ms: u64) -> Option<Known> {
     (known.mode != Mode::Off).then_some(known)
 }
 
-/// The bytes to look at; `None`: there are none.
+/// The bytes to check; `None` if there are none.
 fn want(call: Call, fd: BorrowedFd<'_>, stat: &Stat, place: Place, length: Length) -> Option<Want> {
     let named = match length {
         Length::Bytes(n) => n,
@@ -290,8 +293,8 @@ fn want(call: Call, fd: BorrowedFd<'_>, stat: &Stat, place: Place, length: Lengt
             if !host::readable_8(at.cast()) {
                 return None;
             }
-            // SAFETY: eight readable bytes, and the host promises the kernel the same in a moment. It need not be
-            // aligned for the kernel.
+            // SAFETY: eight readable bytes, and the host is about to pass the same pointer to the kernel. The
+            // kernel does not require alignment.
             u64::try_from(unsafe { at.read_unaligned() }).ok()?
         }
         Place::Cursor | Place::Pointer(_) => rustix::fs::seek(fd, SeekFrom::Current(0)).ok()?,
@@ -299,28 +302,28 @@ fn want(call: Call, fd: BorrowedFd<'_>, stat: &Stat, place: Place, length: Lengt
     Some(Want::of(offset, named, stat.st_size as u64)?.looked_at(call.kind()))
 }
 
-/// Where the kernel hides residency and, in mode `prefetch`, nobody is asked: a probe of what was not marked lately. The
-/// small read it starts when it fails is the beginning of the large one that follows.
+/// A probe of bytes without a recent mark, for mode `prefetch` (which asks no daemon) where the kernel hides
+/// residency. If it fails, the small read that it starts is the beginning of the large one that follows.
 fn probed(fd: BorrowedFd<'_>, want: Want) -> bool {
-    // The last byte first: the kernel takes the latest position for the reader's, and the call is about to read from the
-    // first.
+    // The last byte first: the kernel takes the latest position for the reader's, and the call is about to
+    // read from the first.
     residency::nowait_page_resident(fd, want.end() - 1) && residency::nowait_page_resident(fd, want.offset())
 }
 
-/// Open for reading, and not past the page cache.
+/// Whether it is open for reading, and not with direct I/O.
 fn reads_through_cache(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| {
         !flags.intersects(OFlags::DIRECT | OFlags::PATH) && flags & OFlags::RWMODE != OFlags::WRONLY
     })
 }
 
-/// Mode `prefetch`: the application's own thread asks for the enlarged range, all pieces in flight together, and goes on
-/// to its call, which waits for the bytes it needs.
+/// Mode `prefetch`: the application's own thread requests the enlarged range, all pieces in flight together,
+/// and goes on to its call, which waits for the bytes it needs.
 fn read_ahead(fd: BorrowedFd<'_>, want: Want) {
     use std::os::fd::AsRawFd;
     for part in passes(want) {
         let len = part.end - part.start;
-        // SAFETY: numbers only; the call reads into the page cache.
+        // SAFETY: only numbers are passed; the call reads into the page cache.
         if unsafe { libc::syscall(libc::SYS_readahead, fd.as_raw_fd(), part.start, len) } != 0 {
             return;
         }

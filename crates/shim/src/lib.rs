@@ -1,30 +1,33 @@
 //! libseekless.so, the preload shim: the Libception paper's *Deception* (section 3.2.1).
 //!
-//! Loaded into a server with `LD_PRELOAD`, it stands in front of the libc calls that read files. For each it asks the
-//! kernel whether the bytes are in the page cache. They are: the call goes straight through. They are not: it tells the
-//! daemon (one connection, one frame, the descriptor beside it), waits until the daemon has read them in its own good
-//! order, and then makes the call. **The original call is always made, and its result and `errno` are returned
-//! untouched.** Whatever goes wrong, the server gets what it would have got without us, when it would have got it.
+//! Loaded into a server with `LD_PRELOAD`, it intercepts the libc calls that read files. For each call it
+//! asks the kernel whether the bytes are in the page cache. If so, the call goes straight through. If not,
+//! the shim asks the daemon (one connection, one frame with the descriptor), waits until the daemon has read
+//! the bytes in its own order, and then makes the call. **The original call is always made, and its result
+//! and `errno` are returned untouched.** If anything fails, the server gets the same result as without the
+//! shim, at the same time.
 //!
-//! It lives in another program's process, hence:
+//! It lives in another program's process. Therefore:
 //!
-//! - nothing is kept between calls but a few hundred KiB of plain numbers in static memory: no descriptor, no thread, no
-//!   allocation, no table of descriptors (a process may be allowed a billion of them, and may close any of them at any
-//!   time);
-//! - no panic, no print, no exit; the code a hook runs has no indexing and no unwrapping;
-//! - every wait has an end ([`ask`]), every failure is followed by a pause in which we do nothing at all ([`memory`]);
-//! - it works before its own constructor has run, inside `dlsym`, in signal handlers, after `fork` and `vfork`, and lets a
-//!   cancelled thread unwind through it.
+//! - between calls it keeps nothing but a few hundred KiB of plain numbers in static memory: no descriptor,
+//!   no thread, no allocation, no table of descriptors (a process may be allowed a billion of them, and may
+//!   close any of them at any time);
+//! - no panic, no print, no exit; the code that a hook runs has no indexing and no unwrapping;
+//! - every wait has an end ([`ask`]), and every failure is followed by a pause in which the shim does nothing
+//!   ([`memory`]);
+//! - it works before its own constructor has run, inside `dlsym`, in signal handlers, after `fork` and
+//!   `vfork`, and lets a cancelled thread unwind through it.
 //!
-//! One idea a file: [`hooks`] what is intercepted, [`next`] the originals, [`judge`] what to do about a call, [`ask`] the
-//! conversation, [`aside`] the numbers of our descriptors, [`filter`] seccomp, [`advice`] what the host said of how it reads a
-//! file, [`reports`] telling what was read, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
-//! will not tell, [`mapping`] which file is behind an address, [`config`] the environment, [`host`] errno, clocks and
-//! re-entry, [`unwind`] the unwinder.
+//! One idea a file: [`hooks`] the intercepted functions, [`next`] the originals, [`judge`] what to do about a
+//! call, [`ask`] the conversation with the daemon, [`aside`] the numbers of the shim's descriptors,
+//! [`filter`] seccomp, [`advice`] access patterns announced by the host, [`reports`] reports of reads,
+//! [`memory`] the daemon's settings and devices, [`marks`] residency where the kernel hides it, [`mapping`]
+//! the file behind an address, [`config`] the environment, [`host`] errno, clocks and re-entry, [`unwind`]
+//! the unwinder.
 //!
-//! Must not know: policy, configuration files, std::fs, an async runtime.
+//! This crate must not know policy, configuration files, std::fs or an async runtime.
 #![allow(unsafe_code)]
-// Without the hooks hardly anything is used.
+// Hardly anything is used without the hooks.
 #![cfg_attr(test, allow(dead_code))]
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -37,7 +40,7 @@ mod aside;
 mod ask;
 mod config;
 mod filter;
-// Not in the unit tests: their own program would be hooked.
+// Not in unit tests, whose own program would be hooked.
 #[cfg(not(test))]
 mod hooks;
 mod host;
@@ -48,17 +51,17 @@ mod memory;
 mod next;
 mod reports;
 mod sending;
-// Elsewhere the loader brings the unwinder along.
+// On other targets the loader loads the unwinder.
 #[cfg(all(not(test), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod unwind;
 
-/// Runs when the library is loaded. Hooks called earlier (from constructors of libraries initialised before us) find
-/// everything lazily.
+/// Runs when the library is loaded. Hooks that run earlier (from constructors of libraries initialised before
+/// it) initialise lazily.
 extern "C" fn constructor() {
     next::resolve_all();
     next::resolve_syscall();
-    // SAFETY: the handler stores into static memory only. Where it cannot be registered, a forked child waits once
-    // for threads that it has not.
+    // SAFETY: the handler only stores into static memory. If it cannot be registered, a forked child waits
+    // once for threads that it does not have.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     config::init();
 }
@@ -69,8 +72,8 @@ unsafe extern "C" fn forked() {
 
 #[used]
 #[cfg(not(test))]
-// SAFETY: the dynamic loader calls what stands in this section with (argc, argv, envp), which a function without
-// parameters may ignore under the C calling convention.
+// SAFETY: the dynamic loader calls the entries of this section with (argc, argv, envp), which a function
+// without parameters may ignore under the C calling convention.
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
 

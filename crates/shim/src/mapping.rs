@@ -1,9 +1,10 @@
-//! Which file is behind an address.
+//! The file behind an address.
 //!
-//! We keep no list of mappings (the host makes and drops them by calls we do not see), so the kernel is asked each time:
-//! by the `PROCMAP_QUERY` request (Linux 6.11), before that by reading `/proc/self/maps` as far as is reasonable. The name
-//! found is opened anew and believed only if device and inode are those of the mapping; a file since deleted or replaced, or
-//! out of sight in this root directory, is not found, and the advice goes through as it is.
+//! The shim keeps no list of mappings, because the host makes and removes them by calls that it does not see.
+//! So the kernel is asked each time: by the `PROCMAP_QUERY` request (Linux 6.11), before that by reading a
+//! bounded part of `/proc/self/maps`. The name found is opened anew and accepted only if device and inode are
+//! those of the mapping. A file that was deleted or replaced, or is not visible in this root directory, is
+//! not found, and the advice goes through unchanged.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,23 +13,24 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::aside;
 
-/// A piece of a file that is mapped.
+/// A mapped part of a file.
 pub(crate) struct Mapped {
-    /// Opened by us, for reading.
+    /// Opened by the shim, for reading.
     pub(crate) file: OwnedFd,
-    /// Where in it the address is.
+    /// File offset of the address.
     pub(crate) offset: u64,
     /// Bytes from there, cut at the end of the mapping.
     pub(crate) length: u64,
 }
 
-/// Longest name looked at. Longer ones exist (`PATH_MAX` is 4096), but not on a stack we are guests on.
+/// Maximum length of a name. Longer ones exist (`PATH_MAX` is 4096), but do not fit on a stack that belongs
+/// to the host.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// Most of `/proc/self/maps` that is read for one advice: some thousand mappings.
+/// Maximum of `/proc/self/maps` that is read for one advice: several thousand mappings.
 const MAPS_BYTES_MAX: usize = 256 << 10;
 
-/// One mapping, as the kernel describes it.
+/// A mapping as the kernel describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Area {
     start: u64,
@@ -41,7 +43,8 @@ struct Area {
 /// A name, zero-terminated.
 type Name = [u8; NAME_BYTES_MAX];
 
-/// The file behind `length` bytes at `address`, if they begin in a mapping of a regular file we can open.
+/// The file behind `length` bytes at `address`, if they begin in a mapping of a regular file that can be
+/// opened.
 pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
     let maps = open(c"/proc/self/maps", OFlags::empty())?;
     let mut name: Name = [0; NAME_BYTES_MAX];
@@ -52,7 +55,7 @@ pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
     if area.inode == 0 || !path.to_bytes().starts_with(b"/") {
         return None;
     }
-    // Looked at before it is opened: opening a device can do things.
+    // Checked before it is opened, because opening a device may have side effects.
     is_it(&rustix::fs::stat(path).ok()?, &area)?;
     let file = open(path, OFlags::NONBLOCK | OFlags::NOCTTY)?;
     is_it(&rustix::fs::fstat(&file).ok()?, &area)?;
@@ -61,7 +64,7 @@ pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
     Some(Mapped { file, offset, length })
 }
 
-/// Opens a file for reading, out of the host's way.
+/// Opens a file for reading, with a number out of the host's way.
 fn open(path: &CStr, flags: OFlags) -> Option<OwnedFd> {
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
     aside::make(|| aside::moved(rustix::fs::open(path, flags, Mode::empty()).ok()?)).flatten()
@@ -107,8 +110,8 @@ fn query(maps: BorrowedFd<'_>, address: u64, name: &mut Name) -> Option<Area> {
         vma_name_addr: name.as_mut_ptr() as u64,
         ..ProcmapQuery::default()
     };
-    // SAFETY: the structure is the kernel's (its own size is in it), the name buffer as long as it says; both live
-    // across the call.
+    // SAFETY: the structure is the kernel's (with its own size in it), and the name buffer has the length
+    // given; both live across the call.
     let done = unsafe { libc::syscall(libc::SYS_ioctl, maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
     (done == 0 && q.vma_name_size > 0).then(|| Area {
         start: q.vma_start,
@@ -119,9 +122,9 @@ fn query(maps: BorrowedFd<'_>, address: u64, name: &mut Name) -> Option<Area> {
     })
 }
 
-/// Reads the text, line by line, until the mapping that holds `address`.
+/// Reads the text line by line up to the mapping that holds `address`.
 fn search(maps: BorrowedFd<'_>, address: u64, name: &mut Name) -> Option<Area> {
-    // A line has about 75 bytes before the name; one that does not fit is skipped.
+    // A line has about 75 bytes before the name; a line that does not fit is skipped.
     let mut text = [0u8; NAME_BYTES_MAX + 128];
     let (mut filled, mut total) = (0usize, 0usize);
     let mut skipping = false;
@@ -156,7 +159,7 @@ fn search(maps: BorrowedFd<'_>, address: u64, name: &mut Name) -> Option<Area> {
     None
 }
 
-/// One line: `start-end perms offset major:minor inode   path`.
+/// Parses one line: `start-end perms offset major:minor inode   path`.
 fn parse(line: &[u8]) -> Option<(Area, &[u8])> {
     let mut rest = line;
     let mut field = |end: u8| -> Option<&[u8]> {
@@ -197,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Both ways find this very file in this very process, and agree.
+    /// Both ways find this file in this process, and agree.
     #[test]
     fn a_mapped_file_is_found() {
         let mut file = tempfile::NamedTempFile::new().unwrap();

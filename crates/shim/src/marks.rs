@@ -1,50 +1,51 @@
-//! What the daemon said is resident, for files whose residency the kernel hides from this process.
+//! What the daemon reported as resident, for files whose residency the kernel hides from this process.
 //!
-//! A worker that neither owns nor may write a file is told nothing by `cachestat` and a lie by `mincore` (see
-//! `seekless_kernel::residency`). Asking the daemon on every call would cost a round trip a cached read; probing the file
-//! with a one-byte `RWF_NOWAIT` read starts a small read of its own on a disk that seeks whenever the byte is gone, and
-//! says nothing of the bytes between. So the daemon is asked about a piece of a file, the piece is marked, and the mark is
-//! believed for [`TTL_MS`]. That costs one round trip for some MiB twice a second, and eviction is noticed in time:
-//! under the 100 clients of the closed-loop scenario a quarter of the disk's time went into small reads of pieces that
-//! had been marked longer ago and evicted since.
+//! For a worker that neither owns nor may write a file, `cachestat` fails and `mincore` returns a wrong
+//! answer (see `seekless_kernel::residency`). Asking the daemon on every call would cost a round trip for
+//! each cached read. Probing the file with a one-byte `RWF_NOWAIT` read starts a small read of its own on a
+//! seeking disk whenever the byte is missing, and says nothing of the bytes between. So the daemon is asked
+//! about a piece of a file, the piece is marked, and the mark is valid for [`TTL_MS`]. That costs one round
+//! trip for several MiB twice a second, and evictions are noticed in time. If marks were valid for longer,
+//! small reads of evicted pieces would take much of the disk's time.
 //!
-//! A process that may look for itself never sets a mark, and the table is not looked at before there is one:
-//! each page of it costs a page fault, which a process that reads few files would pay for every file. A mark
-//! is a hint, so the table is small and lossy: 64 Ki fingerprints for pieces of 128 KiB cover 8 GiB a process.
-//! Where two pieces meet, the later wins.
+//! A process that can check residency itself never sets a mark. The table is not read before there is a mark:
+//! each of its pages costs a page fault, which a process that reads few files would pay for every file. A
+//! mark is a hint, so the table is small and lossy: 64 Ki fingerprints of pieces of 128 KiB cover 8 GiB a
+//! process. If two pieces collide, the later one wins.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use seekless_wants::Want;
 
-/// How long a mark is believed, milliseconds. Long enough that re-reading what is hot costs a round trip a few hundred
-/// times a second at most, short enough that the kernel's own read-ahead, which goes on by itself from one small read to
-/// the next once it has begun, is broken off after half a second of a stream.
+/// Validity of a mark in milliseconds. Long enough that reading cached data again costs a round trip at most
+/// a few hundred times a second. Short enough that the kernel's own read-ahead, which continues by itself
+/// once it has begun, is broken off after half a second of a stream.
 pub(crate) const TTL_MS: u64 = 512;
 
-/// The same where a mark says only that the bytes were asked for, by this process itself: it must outlive the time they
-/// wait in the disk's queue, or each call on them meanwhile would enlarge again, by a few KiB beyond what is on its way,
-/// and each of these would cost a seek. Half of what the clock can tell.
+/// Validity of a mark that only says that this process itself requested the bytes. It must outlast their wait
+/// in the disk's queue. Otherwise each call on them meanwhile would enlarge the range again by a few KiB, and
+/// each time cost a seek. Half of the clock's range.
 pub(crate) const TTL_ASKED_MS: u64 = 8_192;
 
-/// The clock in a mark: a byte of 64 ms. It comes round after 16 s; a mark that old is taken for fresh once in
-/// thirty times, and then costs what a missing mark would have saved.
+/// Unit of the clock in a mark, in milliseconds; the clock has one byte. It wraps after 16 s. A mark of that
+/// age seems fresh once in thirty times, which costs what a missing mark would have saved.
 const TICK_MS: u64 = 64;
 
 const SLOTS: usize = 1 << 16;
 
-/// Most pieces one answer marks (128 MiB): no answer is worth walking the table for, and none may wipe it.
+/// Maximum number of pieces that one answer marks (128 MiB), so that no answer walks the whole table or
+/// overwrites all of it.
 const PIECES_MAX: usize = 1 << 10;
 
 pub(crate) struct Marks {
-    /// There is a mark.
+    /// Whether there is any mark.
     any: AtomicBool,
     slots: [AtomicU32; SLOTS],
 }
 
 pub(crate) static MARKS: Marks = Marks::new();
 
-/// A file.
+/// Identifies a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileId {
     /// `st_dev`.
@@ -60,15 +61,15 @@ impl Marks {
 
     fn place(&self, file: FileId, piece: u64) -> Option<(&AtomicU32, u32)> {
         let mut h = file.inode ^ file.device.rotate_left(32) ^ piece.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The finish of splitmix64: every bit in depends on every bit out.
+        // The finalizer of splitmix64: every input bit affects every output bit.
         h = (h ^ h >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         h = (h ^ h >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         h ^= h >> 31;
-        // The low byte of a slot is the clock's.
+        // The low byte of a slot holds the clock.
         Some((self.slots.get(h as usize % SLOTS)?, (h >> 32) as u32 & !0xff | 0x100))
     }
 
-    /// Whether every piece that it touches was marked in the last `ttl_ms`.
+    /// Whether every piece that `want` touches was marked in the last `ttl_ms`.
     pub(crate) fn all(&self, file: FileId, want: Want, ttl_ms: u64, now_ms: u64) -> bool {
         let any = self.any.load(Ordering::Relaxed);
         any && want.pieces().all(|piece| {
@@ -80,7 +81,7 @@ impl Marks {
         })
     }
 
-    /// Marks the pieces that are known to be resident when these bytes are.
+    /// Marks the pieces that are known to be resident if these bytes are.
     pub(crate) fn set(&self, file: FileId, resident: Want, now_ms: u64) {
         self.any.store(true, Ordering::Relaxed);
         for piece in resident.known_pieces().take(PIECES_MAX) {

@@ -1,52 +1,55 @@
-//! What the daemon said lately: the settings, the devices to leave alone, and when not to bother it at all.
+//! The daemon's latest settings, the devices to leave alone, and pauses in which the daemon is not asked at
+//! all.
 //!
-//! Plain atomics, each complete in itself: a reader that sees one of two related numbers old and the other new does
-//! something slightly early or late, never something wrong. No lock, so nothing to be left locked by a `fork`.
+//! All state consists of plain atomics, each complete in itself. A reader that sees an old value of one and a
+//! new value of another acts slightly early or late, never wrongly. There is no lock, so a `fork` cannot
+//! leave one locked.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use seekless_wire::{Mode, Settings};
 
-/// After a connection that failed or broke; nor are settings asked for more often, whatever the daemon says.
-/// Long enough that a missing daemon costs nothing (one try in 50 ms), short enough that a new one is found
-/// while a person still types.
+/// Pause after a connection that failed or broke, in milliseconds. Settings are not requested more often than
+/// that either, whatever their validity. Long enough that a missing daemon costs nothing (one attempt in 50
+/// ms), short enough that a new one is found while a person still types.
 const PAUSE_GONE_MS: u64 = 50;
 
-/// After a wait that ended for lack of patience, a refusal or nonsense; doubled each time up to
-/// [`PAUSE_HUNG_MS_MAX`], so that a daemon that hangs costs a thread a tenth of its time at most. A thread that
-/// asks for settings keeps others from asking for as long.
+/// Pause after a wait that ended by timeout, a refusal or an invalid frame, in milliseconds. It is doubled
+/// each time up to [`PAUSE_HUNG_MS_MAX`], so that a hung daemon costs a thread a tenth of its time at most. A
+/// thread that asks for settings prevents others from asking for the same time.
 const PAUSE_HUNG_MS: u64 = 1_000;
 const PAUSE_HUNG_MS_MAX: u64 = 30_000;
 
-/// What is known of the settings.
+/// The known settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// The mode; [`Mode::Both`] when nothing is known: the answer to the first need will say.
+    /// The mode; [`Mode::Both`] if nothing is known, because the answer to the first need brings it.
     pub(crate) mode: Mode,
-    /// How far mode `prefetch` enlarges.
+    /// Enlarged length of a read in mode `prefetch`.
     pub(crate) prefetch_bytes: u64,
-    /// Not yet expired.
+    /// Whether they have not expired.
     pub(crate) fresh: bool,
 }
 
-/// All of it; one static instance, and one for each unit test.
+/// All state; one static instance, and one for each unit test.
 pub(crate) struct Memory {
-    /// Expiry in milliseconds, shifted left by 8, and the mode's number plus one; 0: nothing known.
+    /// Expiry in milliseconds, shifted left by 8, and the mode's number plus one; 0 if nothing is known.
     settings: AtomicU64,
     prefetch_bytes: AtomicU64,
-    /// Do not connect before.
+    /// No connection is made before this time.
     pause_until_ms: AtomicU64,
-    /// How many pauses in a row follow waits that ended badly.
+    /// Number of consecutive pauses after failed waits.
     hung: AtomicU32,
-    /// A thread fetches the settings until then.
+    /// Until then a thread is asking for the settings.
     asking_until_ms: AtomicU64,
-    /// Device (its number folded to 32 bits) above, expiry in units of 64 ms below.
+    /// Device (its number folded to 32 bits) in the upper half, expiry in units of 64 ms in the lower.
     devices: [AtomicU64; DEVICES],
 }
 
-/// Devices remembered. A server reads from a handful; one too many costs a question more.
+/// Maximum number of remembered devices. A server reads from a handful; a device too many costs one more
+/// request.
 const DEVICES: usize = 32;
-/// Places a device may be found at.
+/// Number of slots in which a device may be found.
 const PROBES: usize = 4;
 
 pub(crate) static MEMORY: Memory = Memory::new();
@@ -63,7 +66,7 @@ impl Memory {
         }
     }
 
-    /// The settings as last heard.
+    /// The last known settings.
     pub(crate) fn settings(&self, now_ms: u64) -> Known {
         let word = self.settings.load(Ordering::Relaxed);
         let mode = (word as u8).checked_sub(1).and_then(Mode::from_number);
@@ -77,7 +80,7 @@ impl Memory {
         }
     }
 
-    /// Remembers settings; the daemon is well.
+    /// Stores settings; the daemon works.
     pub(crate) fn learn(&self, settings: Settings, now_ms: u64) {
         let ttl = u64::from(settings.settings_ttl_ms).max(PAUSE_GONE_MS);
         let word = now_ms.saturating_add(ttl) << 8 | (settings.mode.number() as u64 + 1);
@@ -87,20 +90,20 @@ impl Memory {
         self.pause_until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Whether to let the daemon be for now.
+    /// Whether the daemon must not be asked now.
     pub(crate) fn pausing(&self, now_ms: u64) -> bool {
         now_ms < self.pause_until_ms.load(Ordering::Relaxed)
     }
 
-    /// The daemon is not there, or has gone in the middle: what it said no longer holds.
+    /// The daemon is missing, or closed the connection: its settings no longer hold.
     pub(crate) fn gone(&self, now_ms: u64) {
         self.settings.store(0, Ordering::Relaxed);
         self.hung.store(0, Ordering::Relaxed);
         self.pause_until_ms.store(now_ms.saturating_add(PAUSE_GONE_MS), Ordering::Relaxed);
     }
 
-    /// The daemon is there and does not answer, or not in our language. Threads that waited at the same time
-    /// begin one pause between them.
+    /// The daemon is there and does not answer, or not with valid frames. Threads that waited at the same
+    /// time begin one pause together.
     pub(crate) fn hung(&self, now_ms: u64) {
         if self.pausing(now_ms) {
             return;
@@ -111,14 +114,14 @@ impl Memory {
         self.pause_until_ms.store(now_ms.saturating_add(pause), Ordering::Relaxed);
     }
 
-    /// The last wait ended badly. Until there is a word from the daemon, only the thread that asks for the
-    /// settings waits for one.
+    /// Whether the last wait failed. Until the daemon sends a frame, only the thread that asks for the
+    /// settings waits for it.
     pub(crate) fn in_doubt(&self) -> bool {
         self.hung.load(Ordering::Relaxed) > 0
     }
 
-    /// True for one caller at a time: that one asks for the settings. The right lapses by itself, so a thread or process
-    /// that dies with it takes nothing along.
+    /// Claims the right to ask for the settings; `true` for one caller at a time. The right expires by
+    /// itself, so a thread or process that dies with it blocks no other.
     pub(crate) fn may_ask_settings(&self, now_ms: u64) -> bool {
         let until = self.asking_until_ms.load(Ordering::Relaxed);
         now_ms >= until
@@ -133,12 +136,12 @@ impl Memory {
                 .is_ok()
     }
 
-    /// Gives the right back. Not after an answer that did not come: then it lapses in its own time.
+    /// Gives the right back. Not after a missing answer: then it expires by itself.
     pub(crate) fn asked_settings(&self) {
         self.asking_until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the daemon asked to leave this device alone.
+    /// Whether the daemon asked to leave this device alone, and that has not expired.
     pub(crate) fn left_alone(&self, device: u64, now_ms: u64) -> bool {
         let key = fold(device);
         (0..PROBES).any(|i| {
@@ -150,10 +153,10 @@ impl Memory {
     /// Leaves a device alone for `ttl_ms`.
     pub(crate) fn leave_alone(&self, device: u64, ttl_ms: u32, now_ms: u64) {
         let key = fold(device);
-        // Expiries count from boot in 64 ms: 32 bits last eight years.
+        // Expiries count from boot in units of 64 ms: 32 bits last eight years.
         let until = (now_ms.saturating_add(ttl_ms as u64) >> 6).min(u32::MAX as u64);
         let word = (key as u64) << 32 | until;
-        // Its own place, else one that has expired, else the first.
+        // Its own slot, else an expired one, else the first.
         let usable = |i: &usize| {
             let old = self.slot(key, *i).map_or(0, |s| s.load(Ordering::Relaxed));
             (old >> 32) as u32 == key || (old & 0xffff_ffff) <= now_ms >> 6
@@ -172,7 +175,7 @@ impl Memory {
     }
 }
 
-/// A device number in 32 bits: Linux numbers have 12 bits of major and 20 of minor. Never 0.
+/// A device number in 32 bits (Linux has 12 bits of major and 20 of minor). Never 0.
 fn fold(device: u64) -> u32 {
     ((device ^ device >> 32) as u32).max(1)
 }
@@ -238,7 +241,7 @@ mod tests {
         m.leave_alone(0x801, 1_000, 10_000);
         assert!(m.left_alone(0x801, 10_500) && !m.left_alone(0x802, 10_500));
         assert!(!m.left_alone(0x801, 11_000));
-        // However many there are, nothing breaks and the last is remembered.
+        // With any number of devices nothing breaks, and the last one is remembered.
         for device in 1..500u64 {
             m.leave_alone(device, 1_000, 10_000);
             assert!(m.left_alone(device, 10_000), "{device}");

@@ -1,10 +1,11 @@
-//! The original functions: the next definition of each name after ours, by `dlsym(RTLD_NEXT)`.
+//! The original functions: the next definition of each name after the shim's, found by `dlsym(RTLD_NEXT)`.
 //!
-//! Resolved by the constructor, or by the first call if that comes earlier. While `dlsym` itself runs (it may allocate,
-//! and an allocator preloaded beside us may read or map), and where libc has no such function, the system call is made
-//! directly.
+//! The constructor resolves them, or the first call if that comes earlier. The system call is made directly
+//! while `dlsym` itself runs (it may allocate, and a preloaded allocator may read or map), and if libc has no
+//! such function.
 //!
-//! The types say `C-unwind` because a cancelled thread (`pthread_cancel`) unwinds out of `read` and through us.
+//! The types are `C-unwind` because a cancelled thread (`pthread_cancel`) unwinds out of `read` and through
+//! the shim.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -13,13 +14,13 @@ use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, iovec, off_t, size_t, s
 
 use crate::host;
 
-/// One name and, once known, where its next definition is.
+/// A name and, once known, the address of its next definition.
 struct Next {
     name: &'static CStr,
     at: AtomicPtr<c_void>,
 }
 
-/// Stands for "libc has no such function": an address nothing is at.
+/// Means "libc has no such function"; no function has this address.
 const ABSENT: *mut c_void = core::ptr::without_provenance_mut(1);
 
 impl Next {
@@ -27,7 +28,7 @@ impl Next {
         Next { name, at: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Null where the system call has to be made directly.
+    /// Null if the system call must be made directly.
     #[inline]
     fn get(&self) -> *mut c_void {
         let at = self.at.load(Ordering::Relaxed);
@@ -70,7 +71,7 @@ macro_rules! originals {
             /// The original of this name.
             ///
             /// # Safety
-            /// As the original's.
+            /// That of the original function.
             #[inline]
             #[cfg_attr(test, allow(dead_code))]
             pub(crate) unsafe fn $name($($arg: $type),*) -> $result {
@@ -78,8 +79,8 @@ macro_rules! originals {
                 if at.is_null() {
                     return $direct;
                 }
-                // SAFETY: libc's function of this name has this type (the C library's interface is stable), and is
-                // called with the arguments our caller called us with.
+                // SAFETY: libc's function of this name has this type (the C library's interface is stable),
+                // and gets the arguments of the shim's caller.
                 unsafe {
                     let original: unsafe extern "C-unwind" fn($($type),*) -> $result = core::mem::transmute(at);
                     original($($arg),*)
@@ -87,7 +88,7 @@ macro_rules! originals {
             }
         )+
 
-        /// Looks all of them up.
+        /// Resolves all of them.
         pub(crate) fn resolve_all() {
             $(at::$name.get();)+
         }
@@ -96,8 +97,8 @@ macro_rules! originals {
 
 macro_rules! direct {
     ($number:ident $(, $arg:expr)*) => {
-        // SAFETY: the arguments are those the host gave for this very call; the kernel checks them. `syscall` sets errno
-        // as the wrapper would.
+        // SAFETY: the arguments are the host's for this very call; the kernel checks them. `syscall` sets
+        // errno as the wrapper would.
         unsafe { libc::syscall(libc::$number $(, $arg)*) as _ }
     };
 }
@@ -114,15 +115,15 @@ fn error_returned(work: impl FnOnce() -> c_long) -> c_int {
     })
 }
 
-/// What `fread` does, by a function that is not intercepted.
+/// Does what `fread` does, with a function that is not intercepted.
 ///
 /// # Safety
-/// As `fread`'s.
+/// That of `fread`.
 #[cfg_attr(test, allow(dead_code))]
 unsafe fn by_bytes(buf: *mut c_void, size: size_t, count: size_t, stream: *mut FILE) -> size_t {
     let wanted = size.saturating_mul(count);
     for at in 0..wanted {
-        // SAFETY: our caller's own stream and buffer, which holds as many bytes.
+        // SAFETY: the caller's own stream and buffer, which has room for that many bytes.
         unsafe {
             let byte = libc::fgetc(stream);
             let Ok(byte) = u8::try_from(byte) else { return at / size };
@@ -134,16 +135,16 @@ unsafe fn by_bytes(buf: *mut c_void, size: size_t, count: size_t, stream: *mut F
 
 macro_rules! by_bytes {
     ($($arg:expr),*) => {
-        // SAFETY: the arguments are those the host gave for this very call.
+        // SAFETY: the arguments are the host's for this very call.
         unsafe { by_bytes($($arg),*) }
     };
 }
 
-/// The next `syscall`, for a hook that is no function of Rust's. 0: not looked for, 1: there is none; then the hook makes
-/// the system call itself.
+/// The next `syscall`, for a hook that is not a Rust function. 0: not resolved; 1: there is none, and the
+/// hook makes the system call itself.
 pub(crate) static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Looks `syscall` up.
+/// Resolves `syscall`.
 pub(crate) fn resolve_syscall() {
     static NEXT: Next = Next::new(c"syscall");
     SYSCALL.store(NEXT.get(), Ordering::Relaxed);
@@ -155,7 +156,8 @@ originals! {
         direct!(SYS_prctl, option, a, b, c, d);
     fn read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
     fn __read(fd: c_int, buf: *mut c_void, count: size_t) -> ssize_t = direct!(SYS_read, fd, buf, count);
-    // The check the fortified forms add (more bytes than room is fatal) is libc's; without libc there is none to add.
+    // The check of the fortified forms (more bytes than room is fatal) belongs to libc; without libc it is
+    // not made.
     fn __read_chk(fd: c_int, buf: *mut c_void, count: size_t, room: size_t) -> ssize_t =
         direct!(SYS_read, fd, buf, count.min(room));
     fn pread(fd: c_int, buf: *mut c_void, count: size_t, offset: off_t) -> ssize_t =

@@ -1,38 +1,40 @@
-//! Telling the daemon what was read, hit or miss: a few stores into shared memory ([`seekless_kernel::ring`]).
+//! Reports of reads to the daemon, hits and misses: a few stores into shared memory
+//! ([`seekless_kernel::ring`]).
 //!
-//! The daemon names a ring by a number in everything it says: one for each user, so that no user sees
-//! another's reports. It comes along with the first settings. A ring that an answer names and that we have not
-//! mapped is asked for, once, on a connection of its own. From then on a report costs no system call. A daemon
-//! that was started again names another ring, and the old one stays mapped, because some thread may be writing
-//! into it just now: a bounded number of times.
+//! Every frame of the daemon that carries settings names a ring by a number. Each user has one, so that no
+//! user sees another's reports. The ring comes with the first settings. If an answer names a ring that is not
+//! mapped, it is requested once, on a connection of its own. From then on a report needs no system call. A
+//! restarted daemon names another ring. The old one stays mapped, because a thread may be writing to it; the
+//! number of mapped rings is bounded.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use seekless_kernel::ring::{Producer, Record, Ring};
 
-/// Rings mapped in the life of a process, at 260 KiB each. A server that outlives so many daemons goes on without reports.
+/// Maximum number of rings mapped in the life of a process, 260 KiB each. A server that outlives that many
+/// daemons goes on without reports.
 const RINGS_MAX: usize = 64;
 
-/// A ring that is mapped.
+/// A mapped ring.
 struct Mapped {
-    /// 0: none, or one not to be used again.
+    /// 0: none, or a ring that must not be used again.
     number: AtomicU8,
     ring: AtomicPtr<Ring>,
 }
 
-/// Every ring mapped so far. A process that changes its user from call to call (`smbd`) is named another ring at each change, and finds
-/// it here.
+/// Every ring mapped so far. A process that changes its user from call to call (`smbd`) gets the name of
+/// another ring at each change, and finds it here.
 static MAPPED: [Mapped; RINGS_MAX] =
     [const { Mapped { number: AtomicU8::new(0), ring: AtomicPtr::new(std::ptr::null_mut()) } }; RINGS_MAX];
 static MAPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The ring to write to; null: none.
+/// The current ring; null if there is none.
 static RING: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
-/// Its number. Also set when it could not be had, so that it is asked for once and not at every call.
+/// Its number. Also set if the ring was not available, so that it is requested once and not at every call.
 static NUMBER: AtomicU8 = AtomicU8::new(0);
 
-/// The daemon named this ring; `fetch` has its descriptor, or asks for it.
+/// The daemon named this ring; `fetch` returns its descriptor, or requests it.
 pub(crate) fn named(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) {
     let known = NUMBER.load(Ordering::Relaxed);
     if number == known
@@ -46,7 +48,7 @@ pub(crate) fn named(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) {
         return;
     }
     let ring = mapped(number).or_else(|| map(number, fetch)).unwrap_or(std::ptr::null_mut());
-    // Another thread may have been named another one meanwhile: it is that one's turn.
+    // If another thread got another number meanwhile, it stores its own ring.
     if NUMBER.load(Ordering::Relaxed) == number {
         RING.store(ring, Ordering::Release);
     }
@@ -63,11 +65,11 @@ fn mapped(number: u8) -> Option<*mut Ring> {
     let count = MAPPED_COUNT.load(Ordering::Relaxed);
     let all = MAPPED.iter().take(count).filter(|m| m.number.load(Ordering::Acquire) == number);
     let ring = all.map(|m| m.ring.load(Ordering::Relaxed)).next_back()?;
-    // SAFETY: null or a ring that stays mapped until the process ends; all access to it is atomic.
+    // SAFETY: null, or a ring that stays mapped until the process ends; all access to it is atomic.
     unsafe { ring.as_ref() }.is_some_and(Ring::is_read).then_some(ring)
 }
 
-/// Asks for the ring of this number and maps it.
+/// Requests the ring of this number and maps it.
 fn map(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) -> Option<*mut Ring> {
     if MAPPED_COUNT.load(Ordering::Relaxed) >= RINGS_MAX {
         return None;
@@ -75,7 +77,7 @@ fn map(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) -> Option<*mut Ring>
     let producer = Producer::open(fetch()?.as_fd()).ok()?;
     let place = MAPPED.get(MAPPED_COUNT.fetch_add(1, Ordering::Relaxed));
     let Some(place) = place else {
-        // So that it never counts round.
+        // Keeps the count from wrapping.
         MAPPED_COUNT.store(RINGS_MAX, Ordering::Relaxed);
         return None;
     };
@@ -85,24 +87,24 @@ fn map(number: u8, fetch: impl FnOnce() -> Option<OwnedFd>) -> Option<*mut Ring>
     Some(ring.cast_mut())
 }
 
-/// Whether anybody listens.
+/// Whether a daemon reads the reports.
 #[inline]
 pub(crate) fn wanted() -> bool {
     !RING.load(Ordering::Relaxed).is_null()
 }
 
-/// Reports a read that was done.
+/// Reports a read that is done.
 #[inline]
 pub(crate) fn read(record: &Record) {
     let ring = RING.load(Ordering::Acquire);
-    // SAFETY: null or a ring that stays mapped until the process ends; all access to it is atomic.
+    // SAFETY: null, or a ring that stays mapped until the process ends; all access to it is atomic.
     if unsafe { ring.as_ref() }.is_some_and(|ring| !ring.push(record)) {
         full(ring);
     }
 }
 
-/// A ring is full. Its daemon may have been killed, and the next one give the same number to another ring:
-/// the next answer that names a ring tells.
+/// A ring is full. Its daemon may have been killed, and the next one may give the same number to another
+/// ring; the next answer that names a ring decides.
 #[cold]
 fn full(ring: *mut Ring) {
     if RING.compare_exchange(ring, std::ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -125,10 +127,10 @@ mod tests {
         read(&Record { offset, ..Record::default() });
     }
 
-    /// One test: what is mapped belongs to the process.
+    /// One test, because mapped rings belong to the process.
     #[test]
     fn reports_reach_the_daemon_that_is_there() {
-        // One that has no ring to give costs no place.
+        // A daemon that has no ring to give takes no slot.
         for round in 0..2 * RINGS_MAX {
             named(1 + (round % 2) as u8, || None);
         }
@@ -145,7 +147,7 @@ mod tests {
         }
         report(7);
         assert_eq!(next.pop(Instant::now()).map(|record| record.offset), Some(7));
-        // One that is only slow keeps its ring.
+        // A daemon that is merely slow keeps its ring.
         for offset in 0..2 * CAPACITY as u64 {
             report(offset);
         }

@@ -3,39 +3,39 @@
 use libc::{size_t, ssize_t};
 use seekless_wants::SERVE_LOOK_MAX;
 
-/// Bytes of a part: those that `seekless serve` sends at once, for the same reason. A socket takes about as
-/// much, so the parts of a slow client follow one another as its link takes them.
+/// Length of a part: the bytes that `seekless serve` sends at once, for the same reason. A socket takes about
+/// as much, so the parts for a slow client follow at the pace of its link.
 const PART_BYTES: size_t = SERVE_LOOK_MAX as size_t;
 
-/// Most bytes that one call sends, whatever it is asked for (`MAX_RW_COUNT` of the kernel, with pages of 4
-/// KiB).
+/// Maximum that one call sends, whatever is requested (`MAX_RW_COUNT` of the kernel, with pages of 4 KiB).
 const CALL_BYTES_MAX: size_t = 0x7fff_f000;
 
-/// A call of the host under way.
+/// A call of the host in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
-    /// Bytes that it names and that are not sent yet.
+    /// Bytes not sent yet.
     left: size_t,
     /// Bytes sent.
     sent: size_t,
-    /// More may be sent than one part.
+    /// Whether the call may be divided.
     divisible: bool,
 }
 
 impl Sending {
-    /// A call that names so many bytes.
+    /// A call for `count` bytes.
     pub(crate) fn of(count: size_t) -> Sending {
-        // A negative count is an error, which the kernel is to find.
+        // A negative count is an error that the kernel must find.
         Sending { left: count, sent: 0, divisible: count > PART_BYTES && count <= ssize_t::MAX as size_t }
     }
 
-    /// Bytes to look at before the next part: all that it names before the first, so that a miss is judged
-    /// as that of the whole call; later no more than the part, so that what is there goes out at once.
+    /// Number of bytes to check before the next part. Before the first, all bytes of the call, so that a miss
+    /// is judged like that of the whole call. Later only the part, so that resident bytes are sent at once.
     pub(crate) fn looked_at(self) -> size_t {
         if self.sent == 0 { self.left } else { self.left.min(PART_BYTES) }
     }
 
-    /// Bytes to send next. `followed`: the daemon is told of each part; otherwise the rest goes in one.
+    /// Number of bytes to send next. `followed`: the daemon gets a report of each part. Otherwise the rest is
+    /// sent in one.
     pub(crate) fn part(self, followed: bool) -> size_t {
         match (self.sent, followed && self.divisible) {
             (_, true) => self.left.min(PART_BYTES),
@@ -44,13 +44,13 @@ impl Sending {
         }
     }
 
-    /// Whether a part has been sent: an error is no longer the call's result.
+    /// Whether a part has been sent, so that an error is no longer the call's result.
     pub(crate) fn has_sent(self) -> bool {
         self.sent > 0
     }
 
-    /// What the host's call returns once `part` bytes were asked for and the original has returned
-    /// `result`; `None`: the next part follows.
+    /// The result of the host's call after `part` bytes were requested and the original has returned
+    /// `result`; `None` if the next part follows.
     pub(crate) fn ended(&mut self, part: size_t, result: ssize_t) -> Option<ssize_t> {
         let Ok(sent) = size_t::try_from(result) else {
             return Some(if self.sent > 0 { self.sent as ssize_t } else { result });
@@ -66,7 +66,7 @@ impl Sending {
 mod tests {
     use super::*;
 
-    /// Sends with a socket that takes `takes` bytes of each call in turn; the parts and the result.
+    /// Sends with a socket that takes `takes` bytes of each call in turn. Returns the parts and the result.
     fn send(count: size_t, followed: bool, takes: &[ssize_t]) -> (Vec<size_t>, ssize_t) {
         let mut plan = Sending::of(count);
         let mut parts = Vec::new();

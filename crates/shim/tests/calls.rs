@@ -1,5 +1,6 @@
-//! Each intercepted call, in a tiny program of its own: the same results with and without the shim, the daemon is told of
-//! exactly the bytes that were not resident, and both hold in a constructor that runs before ours.
+//! Each intercepted call, in a small program of its own: the results with and without the shim are the same,
+//! the daemon is asked for exactly the bytes that were not resident, and both hold in a constructor that runs
+//! before the shim's.
 
 mod support;
 
@@ -9,8 +10,8 @@ use seekless_wire::Call;
 use support::fake::{Fake, Seen};
 use support::{ColdFile, FILE_BYTES, compile, folder, hooked, plain, run, source};
 
-/// Two thirds of a snippet's life: with and without, as a program and in a constructor. Expects these needs at least once
-/// in this order and no others.
+/// Runs a snippet with and without the shim, as a program and in a constructor. Expects these needs in this
+/// order, at least once, and no others.
 fn check(name: &str, expected: &[(Call, u64, u64)]) {
     let folder = folder();
     let Some(file) = ColdFile::new(folder.path(), "data") else { return };
@@ -25,7 +26,7 @@ fn check(name: &str, expected: &[(Call, u64, u64)]) {
     assert_needs(name, &daemon.needs(), expected);
     if !expected.is_empty() {
         daemon.clear();
-        // Now all is resident: straight through.
+        // Now everything is resident: straight through.
         let mut again = hooked(&program, &daemon.path, None);
         again.arg(&file.path);
         let _kept = file.keep();
@@ -67,7 +68,7 @@ macro_rules! calls {
 }
 
 calls! {
-    // The last call of this one fails for its buffer, after we have looked: its page is asked for as well.
+    // The last call fails because of its buffer, after the shim has checked: its page is requested too.
     read: [Read(65_536, 100_000), Read(0, 10)];
     underscore_read: [Read(65_536, 100_000)];
     read_chk: [Read(65_536, 100_000)];
@@ -106,7 +107,7 @@ calls! {
     not_a_file: [];
 }
 
-/// Every snippet there is has its line above.
+/// Every snippet has its line above.
 #[test]
 fn no_snippet_is_forgotten() {
     let me = include_str!("calls.rs");
@@ -119,7 +120,8 @@ fn no_snippet_is_forgotten() {
     }
 }
 
-/// The loader does initialise the other object first: otherwise the constructor half of the tests above shows nothing.
+/// The loader initialises the other object first; otherwise the constructor half of the tests above shows
+/// nothing.
 #[test]
 fn the_other_constructor_runs_before_ours() {
     let folder = folder();
@@ -140,7 +142,7 @@ fn the_other_constructor_runs_before_ours() {
     }
 }
 
-/// Nothing but the hooks leaves the library: another symbol could stand in front of something of the host's.
+/// The library exports only the hooks: any other symbol could replace one of the host's.
 #[test]
 fn only_the_hooks_are_exported() {
     let Ok(out) =

@@ -1,4 +1,4 @@
-//! Daemons that are ill, gone, false or full: the host's calls go through, and no later than they must.
+//! Daemons that misbehave, are gone, false or full: the host's calls go through, and no later than they must.
 
 mod support;
 
@@ -12,13 +12,13 @@ use seekless_wire::{Call, Mode, Settings};
 use support::fake::{Fake, Manner, SETTINGS, listening};
 use support::{ColdFile, FILE_BYTES, compile, folder, hooked, plain, run, source};
 
-/// A host that reads chunks on demand, so that the daemon can change between one read and the next.
+/// A host that reads chunks on command, so that the daemon can change between two reads.
 struct Host {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
-/// For the tests of running out of patience.
+/// For tests of timeouts.
 const SHORT: (&str, &str) = ("SEEKLESS_PATIENCE_MS", "400");
 
 impl Host {
@@ -37,7 +37,7 @@ impl Host {
         Some(Host { child, output })
     }
 
-    /// Has it read a chunk, checks what it read, says how long that took.
+    /// Makes it read a chunk, checks the content, and returns how long it took.
     fn read(&mut self, file: &ColdFile, number: u64) -> Duration {
         let start = Instant::now();
         self.order(number);
@@ -70,12 +70,13 @@ impl Drop for Host {
 
 const CHUNK: u64 = 65_536;
 
-/// Longer than any pause after a daemon that has gone, and than the clock's grain.
+/// Waits longer than any pause after a daemon that is gone, plus the clock's resolution.
 fn after_the_pause() {
     std::thread::sleep(Duration::from_millis(150));
 }
 
-/// Reads of an ill daemon's host come back right, and at most `asks` needs are sent before the shim lets it be.
+/// Reads with a misbehaving daemon return the right bytes, and at most `asks` needs are sent before the shim
+/// pauses.
 fn ill(manner: Manner, asks: usize) {
     let folder = folder();
     let Some(file) = ColdFile::new(folder.path(), "data") else { return };
@@ -92,7 +93,8 @@ fn ill(manner: Manner, asks: usize) {
 
 #[test]
 fn a_daemon_that_never_answers_is_left_alone_after_one_wait() {
-    // One wait of the patience, then a pause of a second and of two: eight reads meet at most two or three waits.
+    // One wait of the patience, then pauses of one second and of two: eight reads meet at most two or three
+    // waits.
     ill(Manner::Silent, 3);
 }
 
@@ -113,7 +115,7 @@ fn nonsense_is_not_listened_to() {
     }
 }
 
-/// It is a good answer; the descriptor is closed and does not stay with the host.
+/// The answer is valid; the descriptor is closed and does not stay with the host.
 #[test]
 fn a_descriptor_with_the_answer_does_not_stay() {
     let folder = folder();
@@ -130,14 +132,14 @@ fn a_descriptor_with_the_answer_does_not_stay() {
     assert_eq!(open(&host), after_one, "descriptors stay in the host");
 }
 
-/// Killed in the middle of a wait: the wait ends, the next reads go through, and a new daemon is found by itself.
+/// Killed during a wait: the wait ends, the next reads go through, and a new daemon is found.
 #[test]
 fn a_daemon_killed_in_mid_wait_and_started_again() {
     let folder = folder();
     let Some(file) = ColdFile::new(folder.path(), "data") else { return };
     let first = Fake::start(folder.path(), Manner::Silent, SETTINGS);
     let socket = first.path.clone();
-    // Patience enough that only the end of file can have ended the wait.
+    // With this patience, only the end of file can have ended the wait.
     let Some(mut host) =
         Host::start_with(folder.path(), &file, &socket, &[("SEEKLESS_PATIENCE_MS", "50000")])
     else {
@@ -162,7 +164,7 @@ fn a_daemon_killed_in_mid_wait_and_started_again() {
     host.read(&file, 20);
     assert_eq!(second.needs().len(), 1, "the new daemon is asked");
     second.stop();
-    // Its path stays, nobody listens.
+    // Its path stays, without a listener.
     for number in [30, 40, 50] {
         host.read(&file, number);
     }
@@ -184,13 +186,13 @@ fn a_socket_that_is_removed_is_found_by_its_twin() {
     assert_eq!(daemon.needs().len(), 2);
 }
 
-/// Root of a container that shares the machine's network can take the name, and is root by its credentials.
+/// Root of a container that shares the machine's network can take the name, and has the credentials of root.
 #[test]
 fn who_listens_at_the_twin_and_does_not_know_the_key_gets_nothing() {
     let folder = folder();
     let Some(file) = ColdFile::new(folder.path(), "data") else { return };
     let stranger = Fake::serving(folder.path());
-    // What the daemon left there.
+    // The key that the daemon left there.
     std::fs::write(folder.path().join("twin.key"), [7; 32]).unwrap();
     let Some(mut host) = Host::start(folder.path(), &file, &stranger.path) else { return };
     std::fs::remove_file(&stranger.path).unwrap();
@@ -199,7 +201,7 @@ fn who_listens_at_the_twin_and_does_not_know_the_key_gets_nothing() {
         after_the_pause();
     }
     assert_eq!(stranger.needs().len(), 0);
-    // Nor where there is no key at all.
+    // Nor if there is no key at all.
     let elsewhere = self::folder();
     let stranger = Fake::serving(elsewhere.path());
     std::fs::remove_file(elsewhere.path().join("twin.key")).unwrap();
@@ -223,7 +225,7 @@ fn a_full_backlog_is_not_waited_for() {
         held.push(socket);
         assert!(held.len() < 64, "the backlog never fills");
     }
-    // Patience beyond the hang limit: a wait would show.
+    // The patience exceeds the hang limit, so a wait would show.
     let Some(mut host) = Host::start_with(folder.path(), &file, &path, &[("SEEKLESS_PATIENCE_MS", "59000")])
     else {
         return;
@@ -235,9 +237,9 @@ fn a_full_backlog_is_not_waited_for() {
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
-/// A service manager holds the socket while the daemon is started again, or after it was stopped: whoever
-/// connects waits in the kernel's queue. One wait, short of the patience by far, and one descriptor left in
-/// the queue; then one question at each pause's end, until somebody accepts.
+/// A service manager holds the socket while the daemon restarts, or after it was stopped: connections wait in
+/// the kernel's queue. There is one wait, far shorter than the patience, and one descriptor left in the
+/// queue; then one question at each pause's end, until the daemon accepts.
 #[test]
 fn a_socket_where_nobody_accepts_is_waited_for_once_and_not_for_long() {
     const LONG_MS: u64 = 6_000;
@@ -257,7 +259,7 @@ fn a_socket_where_nobody_accepts_is_waited_for_once_and_not_for_long() {
     let took = start.elapsed();
     assert!(took < Duration::from_millis(LONG_MS), "eight reads took {took:?}");
     println!("eight reads took {took:?} with a patience of {LONG_MS} ms");
-    // The first pause, a second, is over; this read asks how things stand, and shows nobody a descriptor.
+    // The first pause, a second, is over. This read asks for the settings, and sends no descriptor.
     std::thread::sleep(Duration::from_millis(1_200));
     host.read(&file, 20);
     let daemon = Fake::at(path, vec![listener], Manner::Serve, SETTINGS);
@@ -268,7 +270,7 @@ fn a_socket_where_nobody_accepts_is_waited_for_once_and_not_for_long() {
     assert_eq!(chunks, [0, 40], "the first that waited, and the first that was answered");
 }
 
-/// Another program that has taken the name gets no descriptor, not even a frame.
+/// Another program that has taken the name gets no descriptor, and not even a frame.
 #[test]
 fn a_stranger_is_told_nothing() {
     if !rustix::process::geteuid().is_root() {
@@ -280,7 +282,7 @@ fn a_stranger_is_told_nothing() {
     support::set_mode(folder.path(), 0o777);
     let stranger = {
         let folder = folder.path().to_owned();
-        // The kernel notes who listens; only this thread becomes somebody else, for so long.
+        // The kernel records the credentials of the listener; only this thread changes its user meanwhile.
         std::thread::spawn(move || {
             let (root, nobody) = (rustix::process::Uid::ROOT, rustix::process::Uid::from_raw(65_534));
             rustix::thread::set_thread_res_uid(root, nobody, root).unwrap();
@@ -299,7 +301,7 @@ fn a_stranger_is_told_nothing() {
     assert_eq!(stranger.record.lock().unwrap().hellos, 0);
 }
 
-/// A slow disk: the wait goes on as long as there is a word now and then.
+/// A slow disk: the wait goes on as long as a frame arrives now and then.
 #[test]
 fn working_keeps_the_wait_alive() {
     let folder = folder();
@@ -333,7 +335,7 @@ fn in_mode(mode: Mode, prefetch_bytes: u64) -> Option<(Fake, ColdFile, Host, tem
     let file = ColdFile::new(folder.path(), "data")?;
     let settings = Settings { mode, prefetch_bytes, ..SETTINGS };
     let daemon = Fake::start(folder.path(), Manner::Serve, settings);
-    // Patience enough to hear the settings on the busiest machine: everything here depends on them.
+    // The patience allows for the busiest machine, because everything here depends on the settings.
     let mut host =
         Host::start_with(folder.path(), &file, &daemon.path, &[("SEEKLESS_PATIENCE_MS", "50000")])?;
     for number in [2, 34, 2] {
@@ -369,7 +371,7 @@ fn mode_prefetch_enlarges_by_itself() {
     use std::os::fd::AsFd;
     let Some((daemon, file, mut host, _folder)) = in_mode(Mode::Prefetch, 1 << 20) else { return };
     assert!(daemon.needs().is_empty());
-    // From chunk 34 on a MiB is on its way; the last of it must come without anybody reading it.
+    // From chunk 34 on a MiB is in flight; its last byte must arrive without being read.
     assert!(file.chill());
     host.read(&file, 34);
     let start = Instant::now();
@@ -406,13 +408,13 @@ fn switched_off_by_the_environment() {
     }
 }
 
-/// Which reads came through a ring, where each begins at eight times its number.
+/// The reads reported through a ring, each as its offset.
 fn reported(ring: &mut Consumer) -> Vec<u64> {
     std::iter::from_fn(|| ring.pop(Instant::now())).map(|report| report.offset / CHUNK / 8).collect()
 }
 
-/// A process that changes its user from call to call is named another ring at each change: it asks for each once, and reports each
-/// read through the one that was named last.
+/// A process that changes its user from call to call gets the name of another ring at each change. It
+/// requests each ring once, and reports each read through the one named last.
 #[test]
 fn rings_of_several_users_are_asked_for_once_each() {
     let folder = folder();
@@ -444,14 +446,14 @@ fn a_ring_that_comes_with_the_settings_is_not_asked_for() {
     let (ring, _) = record.rings.get_mut(&5).unwrap();
     assert_eq!(reported(ring), [0, 1, 2, 3]);
     drop(record);
-    // Once: each further one would be a descriptor in the host for nothing, at every renewal of the settings.
+    // Once: each further one would be a useless descriptor in the host at every renewal of the settings.
     std::thread::sleep(Duration::from_millis(u64::from(SETTINGS.settings_ttl_ms) + 100));
     host.read(&file, 0);
     let record = daemon.record.lock().unwrap();
     assert_eq!((record.hellos, record.rings_along, record.ring_asks), (2, 1, 0));
 }
 
-/// The folder of the state stands in for the path of the socket.
+/// The state folder gives the path of the socket.
 #[test]
 fn the_socket_is_found_by_its_folder() {
     let folder = folder();
@@ -467,7 +469,7 @@ fn the_socket_is_found_by_its_folder() {
     assert_eq!(daemon.needs().len(), 1);
 }
 
-/// A whole file that one call sends goes in parts, each reported, and its caller sees one call.
+/// A whole file sent by one call goes in parts, each reported, and the caller sees one call.
 #[test]
 fn a_whole_file_is_sent_in_parts_that_are_reported() {
     const PART: u64 = 512 << 10;
@@ -492,7 +494,7 @@ fn a_whole_file_is_sent_in_parts_that_are_reported() {
             std::iter::from_fn(|| ring.pop(Instant::now())).map(|report| (report.offset, report.len)),
         );
     }
-    // Which ring a part is reported through is the fake daemon's affair; that all of it is, is ours.
+    // The fake daemon decides which ring a part is reported through; all of it must be reported.
     assert!(reports.iter().all(|&(_, len)| len <= PART), "{reports:?}");
     for start in [4096, 0] {
         let mut at = start;

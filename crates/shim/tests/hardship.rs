@@ -1,4 +1,5 @@
-//! Hosts that make life hard: the same output with the shim and a daemon, with the shim and no daemon, and without either.
+//! Difficult hosts: the same output with the shim and a daemon, with the shim and no daemon, and without
+//! either.
 
 mod support;
 
@@ -24,7 +25,7 @@ impl Bench {
         Some(Bench { folder, file, daemon })
     }
 
-    /// Bench and program, compiled.
+    /// The bench and the compiled program.
     fn with(name: &str) -> Option<(Bench, PathBuf)> {
         let bench = Bench::new()?;
         let program = bench.folder.path().join(name);
@@ -38,7 +39,8 @@ impl Bench {
         run(command)
     }
 
-    /// Runs it the three ways, cold each time; the daemon must have been asked at least `needs` times.
+    /// Runs it in the three ways, with a cold file each time. The daemon must have received at least `needs`
+    /// needs.
     fn same(
         &self,
         program: impl AsRef<std::ffi::OsStr> + Copy,
@@ -84,7 +86,7 @@ programs! {
     full: 0;
 }
 
-/// The socket of a wait in progress is closed by the host, and its number taken.
+/// The host closes the socket of a wait in progress, and takes its number.
 #[test]
 fn close_all() {
     let Some((mut bench, program)) = Bench::with("close_all") else { return };
@@ -94,18 +96,19 @@ fn close_all() {
     bench.same(&program, &[], &[], 2);
 }
 
-/// A host without 0, 1 and 2 is not asked for: nothing of ours stands in for them, and what it writes is no frame.
+/// A host without 0, 1 and 2 makes no requests: the shim's descriptors do not take these numbers, and the
+/// host's output is not sent as frames.
 #[test]
 fn standard_descriptors_are_the_hosts() {
     let Some((bench, program)) = Bench::with("standard") else { return };
     for how in ["none", "reopen"] {
         bench.same(&program, &[], &[Path::new(how)], 1);
-        // Frames that are none would show here.
+        // Invalid frames would show here.
         bench.daemon.needs();
     }
 }
 
-/// Its descriptor is far above those that the host is given, or as far as its limit lets it be.
+/// The shim's descriptor is far above those of the host, or as far as its limit allows.
 #[test]
 fn numbers() {
     let Some((mut bench, program)) = Bench::with("numbers") else { return };
@@ -118,7 +121,7 @@ fn numbers() {
     }
 }
 
-/// A filter that allows nothing of what we do does not meet us, however it is installed.
+/// A filter that forbids everything the shim does never meets a call of it, however it is installed.
 #[test]
 fn sandbox() {
     let Some((mut bench, program)) = Bench::with("sandbox") else { return };
@@ -131,7 +134,7 @@ fn sandbox() {
     }
 }
 
-/// A filter that was there before is not tried.
+/// A filter that existed before is not tested.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_program_under_a_filter_is_left_alone_unless_it_is_allowed() {
@@ -139,7 +142,8 @@ fn a_program_under_a_filter_is_left_alone_unless_it_is_allowed() {
     let follow = bench.folder.path().join("follow");
     compile(&source("hardship", "follow"), &follow, &[]).unwrap();
     let file = bench.file.path.clone();
-    // Standard input is empty: it reads nothing of the file, and looks at that descriptor all the same.
+    // Standard input is empty: the program reads nothing of the file, and checks that descriptor all the
+    // same.
     let start = |mut command: Command| {
         assert!(bench.file.chill());
         command.arg(&follow).arg(&file);
@@ -150,7 +154,7 @@ fn a_program_under_a_filter_is_left_alone_unless_it_is_allowed() {
     assert_eq!(start(hooked(&program, &bench.folder.path().join("nobody"), None)), without);
     assert_eq!(start(hooked(&program, &bench.daemon.path, None)), without);
     assert_eq!(bench.daemon.record.lock().unwrap().hellos, 0);
-    // One that allows it all is used where that is said.
+    // A filter that allows everything is accepted if the environment says so.
     let open = bench.folder.path().join("open");
     compile(&source("hardship", "open_filter"), &open, &[]).unwrap();
     let threads = bench.folder.path().join("threads");
@@ -165,7 +169,7 @@ fn a_program_under_a_filter_is_left_alone_unless_it_is_allowed() {
     }
 }
 
-/// What the host says of how it reads a file goes along with what it needs of it.
+/// The host's access pattern is sent along with its needs.
 #[test]
 fn at_random() {
     let Some((bench, program)) = Bench::with("at_random") else { return };
@@ -176,7 +180,7 @@ fn at_random() {
     assert_eq!(said, expected);
 }
 
-/// The path is out of sight, the abstract twin is not.
+/// The path is not visible, the abstract twin is.
 #[test]
 fn chroot() {
     if !rustix::process::geteuid().is_root() {
@@ -189,8 +193,8 @@ fn chroot() {
     bench.same(&program, &[], &[&empty], 4);
 }
 
-/// Overlayfs, where containers live, keeps its pages under another inode and `cachestat` sees none: what is resident must
-/// be found so all the same. In a mount namespace of its own, which takes the mount with it when it ends.
+/// Overlayfs, common in containers, keeps its pages under another inode, and `cachestat` sees none: resident
+/// bytes must be found all the same. In a mount namespace of its own, which removes the mount when it ends.
 #[test]
 fn overlay() {
     let Some((bench, program)) = Bench::with("threads") else { return };
@@ -225,7 +229,8 @@ fn overlay() {
     assert!(bench.daemon.record.lock().unwrap().hellos > 0, "it was hooked");
 }
 
-/// The kernel hides residency from this one: asked once about each piece, believed while it lasts, asked again after.
+/// The kernel hides residency from this process: the daemon is asked once about each piece, the answer is
+/// used while it is valid, and then the daemon is asked again.
 #[test]
 fn setuid() {
     if !rustix::process::geteuid().is_root() {
@@ -247,7 +252,7 @@ fn python() {
     let Some(bench) = Bench::new() else { return };
     if have("python3", "-V") {
         let script = source("hardship", "host").with_extension("py");
-        // Not byte-compiled, so that the runs read the same files.
+        // Without writing bytecode, so that the runs read the same files.
         bench.same("python3", &["-B", script.to_str().unwrap()], &[], 10);
     }
 }
@@ -277,7 +282,8 @@ fn java() {
     }
 }
 
-/// A pair of allocator and shim, in both orders: the allocator reads and maps before anything is ready, `dlsym` allocates.
+/// An allocator and the shim, in both orders: the allocator reads and maps before anything is ready, and
+/// `dlsym` allocates.
 #[test]
 fn jemalloc() {
     let Some(allocator) = find_jemalloc() else {
@@ -313,7 +319,7 @@ fn jemalloc() {
     }
 }
 
-/// The system's, or the distribution's package unpacked into a private folder (kept there for the next time).
+/// The system's, or the distribution's package unpacked into a private folder (kept for the next time).
 fn find_jemalloc() -> Option<PathBuf> {
     let private = Path::new(env!("CARGO_TARGET_TMPDIR")).join("jemalloc");
     let found = |root: &Path| {
@@ -334,7 +340,7 @@ fn find_jemalloc() -> Option<PathBuf> {
     unpacked.status.success().then(|| found(&private)).flatten()
 }
 
-/// Each library takes as long to load as all that a short-lived program does with the shim.
+/// Loading another library takes as long as everything a short program does with the shim.
 #[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn no_library_is_loaded_beside_it() {

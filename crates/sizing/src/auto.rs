@@ -1,4 +1,4 @@
-//! The size that finds itself: from a model ([`SizeModel`]), or as the paper's [`Controller`] does.
+//! The automatic size: from a model ([`SizeModel`]), or by the paper's [`Controller`].
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -8,11 +8,11 @@ use seekless_units::{Bytes, Lba, Nanos};
 use crate::controller::{AdjustBy, Bound, Controller, Decision, Observation, Params, Situation, SizeModel};
 use crate::{EndEvidence, PrefetchSize, SizeReport};
 
-/// Streams for which a start size leaves room in the budget. The model corrects it as soon as streams are
-/// known.
+/// Number of streams for which a start size leaves room in the budget. The model corrects it as soon as
+/// streams are known.
 const STREAMS: u64 = 64;
 
-/// One size for all streams that adjusts itself.
+/// One size for all streams, adjusted continuously.
 #[derive(Clone, Debug)]
 pub struct Auto {
     kind: Kind,
@@ -65,7 +65,7 @@ impl Auto {
     }
 }
 
-/// The size to start with on a disk where none is remembered: from the memory there is.
+/// Start size for a disk without a remembered one, from the available memory.
 pub fn start_size(budget: Bytes, params: &Params) -> Bytes {
     Bytes(budget.0 / STREAMS).clamp(params.step_size, params.size_max)
 }
@@ -78,7 +78,7 @@ impl PrefetchSize for Auto {
     fn end_evidence(&self) -> EndEvidence {
         match self.kind {
             Kind::Model(_) => EndEvidence::Ends,
-            // The paper's search is left as it is.
+            // The paper's search is not changed.
             Kind::Gradient(_) => EndEvidence::Ignored,
         }
     }
@@ -86,7 +86,7 @@ impl PrefetchSize for Auto {
     fn observe(&mut self, now: Nanos, seen: Observation) {
         if let Kind::Gradient(c) = &mut self.kind {
             c.observe(now, seen);
-            // Late ticks are one tick: what a sleeping driver missed is not made up for.
+            // Several missed ticks count as one: intervals that a sleeping driver missed are not made up for.
             self.intervals += u64::from(now >= c.interval_end());
             c.tick(now);
         }

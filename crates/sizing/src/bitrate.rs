@@ -1,12 +1,12 @@
 //! Which prefetch size for which bitrate (\[A\] section 5).
 //!
 //! A viewer of bitrate `b` whose stream is read in pieces of `p` bytes costs `b/p` seeks a second; all pieces
-//! together must fit the memory there is for them. Least seeks under that bound: minimise `sum of b_i/p_i`
-//! while `sum of p_i` is fixed, which Lagrange's method solves with `p_i` proportional to the square root of
-//! `b_i`. Gill and Bathen's rule (AMP, FAST 2007), proportional to the bitrate itself, gives the best hit
-//! rate instead; it and fixed factors are here for comparison, as in the paper's section 7.4.
+//! together must fit into the memory for them. For the fewest seeks under that bound, minimise `sum of
+//! b_i/p_i` while `sum of p_i` is fixed, which Lagrange's method solves with `p_i` proportional to the square
+//! root of `b_i`. Gill and Bathen's rule (AMP, FAST 2007), proportional to the bitrate itself, gives the best
+//! hit rate instead; it and fixed factors are here for comparison, as in the paper's section 7.4.
 //!
-//! As in the paper one size is kept, that of the highest bitrate, and scaled down for the others.
+//! As in the paper, one size is kept, for the highest bitrate, and scaled down for the others.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,23 +19,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BitrateRule {
-    /// In proportion to its square root: fewest seeks.
+    /// In proportion to the square root of the bitrate: fewest seeks.
     #[default]
     SquareRoot,
-    /// In proportion to it: each piece lasts equally long.
+    /// In proportion to the bitrate: each piece lasts equally long.
     Linear,
     /// The same size for all.
     Same,
-    /// This factor for everything below nine tenths of the highest bitrate.
+    /// This factor for all bitrates below nine tenths of the highest.
     Lower(f64),
-    /// A factor for each bitrate up to one: the first entry whose bitrate (bytes a second) is not exceeded
-    /// counts, above the last one the whole size. Factors lie within 0 to 1.
+    /// Bitrates (bytes a second) and their factors, by rising bitrate. The first entry that is not exceeded
+    /// counts; above the last one the factor is 1. Factors lie within 0 to 1.
     Factors(Vec<(f64, f64)>),
 }
 
 impl BitrateRule {
-    /// The part of the size of the highest bitrate that a stream gets, more than 0 and at most 1. `bitrate`
-    /// and `highest` in bytes a second; without a usable pair of them the whole size.
+    /// The factor of a stream's size to that of the highest bitrate, more than 0 and at most 1. Both bitrates
+    /// are in bytes a second; if either is unusable, the factor is 1.
     pub fn factor(&self, bitrate: f64, highest: f64) -> f64 {
         let known = bitrate.is_finite() && highest.is_finite() && bitrate > 0.0 && highest > 0.0;
         let share = if known { (bitrate / highest).min(1.0) } else { 1.0 };
@@ -66,7 +66,7 @@ impl BitrateRule {
         }
     }
 
-    /// The size for a stream of `bitrate` when the highest bitrate has `size`: whole pages, at least one.
+    /// The size for a stream of `bitrate`, if the highest bitrate has `size`. Whole pages, at least one.
     pub fn size(&self, size: Bytes, bitrate: f64, highest: f64) -> Bytes {
         let pages = (size.0 as f64 * self.factor(bitrate, highest) / PAGE_BYTES as f64 + 0.5) as u64;
         Bytes(pages.max(1).saturating_mul(PAGE_BYTES))
@@ -90,7 +90,7 @@ impl fmt::Display for BitrateRule {
     }
 }
 
-/// A word that is no rule.
+/// Not a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownRule;
 
@@ -107,7 +107,7 @@ impl core::error::Error for UnknownRule {}
 impl FromStr for BitrateRule {
     type Err = UnknownRule;
 
-    /// Reads what is displayed; `square-root` is understood as well.
+    /// Parses the displayed form; also accepts `square-root`.
     fn from_str(text: &str) -> Result<BitrateRule, UnknownRule> {
         let factor =
             |text: &str| text.trim().parse::<f64>().ok().filter(|f| *f > 0.0 && *f <= 1.0).ok_or(UnknownRule);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_papers_mixed_workload() {
-        // [A] 7.4: 419 and 2095 kb/s; 6 MB for HD gives SD sqrt(1/5) = 0.45 of it, 2.7 MB.
+        // [A] 7.4: 419 and 2095 kb/s. With 6 MB for HD, SD gets sqrt(1/5) = 0.45 of it, 2.7 MB.
         let (sd, hd) = (419_000.0 / 8.0, 2_095_000.0 / 8.0);
         let rule = BitrateRule::SquareRoot;
         assert!((rule.factor(sd, hd) - 0.4472).abs() < 1e-3);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     proptest! {
-        /// No other sizes of the same sum take fewer seeks than those of the square-root rule.
+        /// No other sizes of the same sum cause fewer seeks than those of the square-root rule.
         #[test]
         fn the_square_root_is_best(
             rates in proptest::collection::vec(1e4f64..1e7, 2..12),

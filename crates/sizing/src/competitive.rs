@@ -1,49 +1,49 @@
 //! Competitive prefetching: read ahead what the disk transfers while it would seek (\[C\] section 2).
 //!
-//! A prefetcher of a stream of unknown length can err two ways. With too little ahead, the disk spends its
-//! time going back to the stream; with too much, it transfers bytes that no client wants. With a depth of
+//! A prefetcher of a stream of unknown length can err in two ways. With too little ahead, the disk spends its
+//! time on seeks back to the stream; with too much, it transfers bytes that no client wants. At a depth of
 //! `(seek + half a turn) * transfer rate` both errors cost the same, and the disk's time is at most twice
-//! what a prefetcher needs that knows the length: for a stream of `S` bytes, depth `D = C * R`, the time is
+//! that of a prefetcher that knows the length. For a stream of `S` bytes, depth `D = C * R`, the time is
 //! `ceil(S/D)` reads of `C + D/R = 2C` each, and `ceil(S/D) * 2C <= (S/D + 1) * 2C = 2 * (S/R + C)`.
 //!
-//! The seek time is a moving average over recent reads, the rate that of the place ([`DiskProfile`]). What is
-//! not sequential is read as asked. \[C\] lets a sequential stream start with 16 pages and double (slow
-//! start). That adds a seek for each doubling, three of them on the paper's drive and six on one of today,
-//! and breaks the bound: a stream that ends after its second piece of `p1 + p2` costs `2C + (p1 + p2)/R`, and
-//! one byte less than the third is read needs `3C + (p1 + p2 + p3)/R <= 2(C + (p1 + p2)/R)`, which no `p3`
-//! satisfies unless `p1 + p2 > D`; carried through, the only schedule within twice the optimum is `D` from
-//! the first piece on. So that is what [`Start::Depth`] does; [`Start::Slow`] is the paper's.
+//! The seek time is a moving average over recent reads, the rate that of the place ([`DiskProfile`]).
+//! Non-sequential reads are read as asked. \[C\] lets a sequential stream start with 16 pages and double
+//! (slow start). That adds a seek for each doubling, three of them on the paper's drive and six on a drive of
+//! today, and breaks the bound. A stream that ends after its second piece costs `2C + (p1 + p2)/R`. If it
+//! ends one byte into the third, the bound is `3C + (p1 + p2 + p3)/R <= 2(C + (p1 + p2)/R)`, which no `p3`
+//! satisfies unless `p1 + p2 > D`. Continued in this way, the only schedule within twice the optimum is `D`
+//! from the first piece on. [`Start::Depth`] does that; [`Start::Slow`] is the paper's.
 //!
 //! A stream that does not begin at the head of its file cannot be told from a random read until its second
-//! read. It costs one switch more than the bound allows; random reads would cost up to twice as much if it
-//! did not.
+//! read. This costs one switch more than the bound allows. Otherwise random reads would cost up to twice as
+//! much.
 
 use seekless_profile::DiskProfile;
 use seekless_units::{Bytes, Lba, Nanos, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
-/// First prefetch of a stream: 16 pages, as in Linux and in \[C\] section 2.
+/// First prefetch of a stream in slow start: 16 pages, as in Linux and in \[C\] section 2.
 pub const SLOW_START: Bytes = Bytes(16 * PAGE_BYTES);
 
-/// Weight of the newest seek in the moving average. \[C\] gives none; an eighth, as TCP's round-trip time
-/// has: the average follows a change of load within some tens of reads and not a single long seek.
+/// Weight of the newest seek in the moving average. \[C\] gives none. An eighth, as in TCP's round-trip time:
+/// the average follows a change of load within some tens of reads, and does not follow a single long seek.
 pub const SEEK_WEIGHT: f64 = 1.0 / 8.0;
 
-/// The depth for one disk.
+/// The competitive depth of one disk.
 #[derive(Clone, Debug)]
 pub struct Competitive {
     profile: DiskProfile,
     depth_max: Bytes,
     seek_estimate: SeekEstimate,
-    /// Moving averages: distance in sectors, and the time the profile says each took, seconds.
+    /// Moving averages: distance in sectors, and time in seconds by the profile.
     seek: Option<(f64, f64)>,
-    /// What [`switch_cost`](Self::switch_cost) says: depths are asked for by the page, seeks are seldom.
+    /// Cached [`switch_cost`](Self::switch_cost): depths are needed for each page, seeks are rare.
     switch: Nanos,
     head: Option<Lba>,
 }
 
 impl Competitive {
-    /// For a disk of this profile. Depths stay within [`SLOW_START`] and `depth_max`.
+    /// For a disk with this profile. Depths stay within [`SLOW_START`] and `depth_max`.
     pub fn new(profile: DiskProfile, depth_max: Bytes) -> Competitive {
         let competitive = Competitive {
             profile,
@@ -56,14 +56,14 @@ impl Competitive {
         competitive.with_seek_estimate(SeekEstimate::default())
     }
 
-    /// The same with another estimate of the seek time.
+    /// Sets the estimate of the seek time.
     pub fn with_seek_estimate(self, seek_estimate: SeekEstimate) -> Competitive {
         let competitive = Competitive { seek_estimate, ..self };
         Competitive { switch: competitive.estimate(), ..competitive }
     }
 
-    /// A read of `len` bytes at `lba` was issued: the arm went there from the end of the one before. Reads
-    /// that continue it are no seeks and leave the average alone.
+    /// A read of `len` bytes at `lba` was submitted, so the arm moved there from the end of the last one. A
+    /// read that continues the last one is no seek and does not count.
     pub fn observe(&mut self, lba: Lba, len: Bytes) {
         if let Some(head) = self.head.replace(lba.plus_bytes(len.0)).filter(|&head| head != lba) {
             let distance = lba.distance(head) as f64;
@@ -78,12 +78,12 @@ impl Competitive {
     }
 
     /// `D_seek` of \[C\]: moving average of the seek distance in sectors. Before the first seek a third of
-    /// the disk, the mean between independent places.
+    /// the disk, the mean distance of independent places.
     pub fn seek_sectors(&self) -> u64 {
         self.seek.map_or(self.profile.sectors / 3, |(sectors, _)| sectors as u64)
     }
 
-    /// `C_switch` of \[C\]: predicted time lost by going elsewhere, by the [`SeekEstimate`] in force.
+    /// `C_switch` of \[C\]: predicted time lost by reading elsewhere, by the current [`SeekEstimate`].
     pub fn switch_cost(&self) -> Nanos {
         self.switch
     }
@@ -104,66 +104,66 @@ impl Competitive {
         Bytes(pages.saturating_mul(PAGE_BYTES)).clamp(SLOW_START, self.depth_max)
     }
 
-    /// What it goes by.
+    /// The profile of the disk.
     pub fn profile(&self) -> &DiskProfile {
         &self.profile
     }
 }
 
-/// How the time of the next seek is estimated from recent ones.
+/// How the time of the next seek is estimated from recent seeks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeekEstimate {
-    /// Mean of their times. Seek times grow with the root of the distance, so the time of the mean distance
-    /// is more than that (8 % for independent places), and the depth would break its bound by as much.
+    /// Mean of the seek times. Seek times grow with the root of the distance, so the time of the mean
+    /// distance is longer (8 % for independent places), and would exceed the bound by as much.
     #[default]
     MeanTime,
-    /// `f_seek(D_seek)` of \[C\] section 3: the seek time of their mean distance.
+    /// `f_seek(D_seek)` of \[C\] section 3: the seek time of the mean distance.
     MeanDistance,
 }
 
-/// How long the first prefetch of a sequential stream is.
+/// Length of the first prefetch of a sequential stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// The whole depth: never more than twice the optimum.
     #[default]
     Depth,
-    /// [`SLOW_START`], doubled from prefetch to prefetch, as in \[C\].
+    /// [`SLOW_START`], doubled with each prefetch, as in \[C\].
     Slow,
 }
 
-/// One reader's way through a file: is it sequential, and how much is read ahead for it?
+/// One reader of a file: whether it is sequential, and how much to read ahead for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SequentialReader {
     start: Start,
-    /// Where a sequential reader reads next.
+    /// Where it reads next if it is sequential.
     expected: Option<u64>,
     /// Last depth granted.
     depth: u64,
-    /// End of what was prefetched.
+    /// End of the prefetched bytes.
     ahead: u64,
 }
 
 impl SequentialReader {
-    /// A reader nothing is known of.
+    /// A reader of which nothing is known.
     pub const fn new(start: Start) -> SequentialReader {
         SequentialReader { start, expected: None, depth: 0, ahead: 0 }
     }
 
-    /// Whether a read at `offset` of `len` bytes goes on where this reader was expected: where its last read
-    /// ended, or where its last prefetch did (the reads between may have hit, unseen).
+    /// Whether a read of `len` bytes at `offset` continues this reader: it begins where the last read ended,
+    /// or where the last prefetch did (the reads between may have hit unreported).
     pub fn continues(&self, offset: u64, len: u64) -> bool {
         let reaches = |place: u64| offset <= place && place <= offset.saturating_add(len);
         self.expected.is_some_and(|expected| reaches(expected) || (self.depth > 0 && reaches(self.ahead)))
     }
 
-    /// The reader asks for `len` bytes at `offset`; the competitive depth there is `depth`. Returns how many
-    /// bytes to read from `offset` on if they must come from the disk, at least `len`.
+    /// The reader requests `len` bytes at `offset`, where the competitive depth is `depth`. Returns the
+    /// number of bytes to read from `offset` if they must come from the disk; at least `len`.
     ///
-    /// A stream counts as sequential from its second read in a row on, and at the very start of a file from
-    /// the first, as in Linux. Rereading or overlapping what was read last still is sequential; a jump starts
-    /// anew.
+    /// A stream counts as sequential from its second consecutive read on; at the very start of a file from
+    /// the first, as in Linux. A read that repeats or overlaps the last one is still sequential; a jump
+    /// starts anew.
     pub fn read_len(&mut self, offset: u64, len: u64, depth: Bytes) -> u64 {
         let sequential = match self.expected {
             Some(_) => self.continues(offset, len),
@@ -177,8 +177,7 @@ impl SequentialReader {
             return len;
         }
         if end <= self.ahead {
-            // Inside what the last prefetch brought: nothing is due to grow. If it has to be read again, so
-            // much is.
+            // Inside the last prefetch: the depth does not grow. If it must be read again, read all of it.
             return len.max(self.ahead - offset);
         }
         let grown = match (self.start, self.depth) {
@@ -246,7 +245,7 @@ mod tests {
         assert_eq!(paper.switch_cost(), profile.seek_time_of((1 << 31) / 3) + half_turn);
         let over_ours = paper.switch_cost().since(half_turn).0 as f64 / profile.mean_seek().0 as f64;
         assert!(over_ours > 1.0, "the root of a mean is above the mean of the roots: {over_ours}");
-        // Seeks of 0.1 and 0.3 of the disk in turn.
+        // Seeks of 0.1 and 0.3 of the disk alternate.
         let (mut at, step) = (0, [1 << 31, 3 << 31].map(|n: u64| n / 10));
         for i in 0..200 {
             paper.observe(Lba(at), Bytes(512));
@@ -294,9 +293,9 @@ mod tests {
         assert_eq!(grants[47], 4096);
     }
 
-    /// The disk's time in units of one switch for streams read front to back in requests of `ask` bytes, and
-    /// the time it would take if their lengths were known. A stream: how long, and whether it begins at the
-    /// head of its file.
+    /// The disk's time in units of one switch, for streams read front to back in requests of `ask` bytes, and
+    /// the time if their lengths were known. A stream is its length, and whether it begins at the head of its
+    /// file.
     fn times(streams: &[(u64, bool)], ask: u64, depth: u64, per_switch: f64, start: Start) -> (f64, f64) {
         let (mut taken, mut best) = (0.0, 0.0);
         for &(length, head) in streams {
@@ -307,8 +306,8 @@ mod tests {
             while at < length {
                 let end = at + ask.min(length - at);
                 if end > there {
-                    // What is missing is asked for, and hits are not seen, as in a spindle. A switch for each
-                    // read: others had the disk meanwhile, the worst there is.
+                    // Missing bytes are requested and hits are not reported, as in a disk queue. Each read
+                    // costs a switch, because other streams had the disk meanwhile: the worst case.
                     let from = there.max(at);
                     let granted = reader.read_len(base + from, end - from, Bytes(depth));
                     there = from + granted;
@@ -322,7 +321,7 @@ mod tests {
 
     #[test]
     fn slow_start_costs_more_than_twice_on_a_drive_of_today() {
-        // 250 MB/s and 12 ms: 3 MB a switch. Streams that end just after the third piece.
+        // 250 MB/s and 12 ms: 3 MB a switch. Streams end just after the third piece.
         let depth = 3_000_000;
         let streams = [(64 * 1024 * 3 + 1, true); 10];
         let (slow, best) = times(&streams, 4096, depth, depth as f64, Start::Slow);
@@ -334,9 +333,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// Never below half of the offline optimum, whatever the lengths of the streams, the requests and the
-        /// drive (equation (5) of \[C\]); beyond that, one switch for each stream that begins inside its file
-        /// and goes on.
+        /// At most twice the offline optimum, for any lengths of streams, requests and drive (equation (5) of
+        /// \[C\]), plus one switch for each stream that begins inside its file and goes on.
         #[test]
         fn at_most_twice_the_optimum(
             streams in proptest::collection::vec((1u64..1 << 28, any::<bool>()), 1..40),
@@ -357,7 +355,7 @@ mod tests {
             prop_assert!(taken <= 2.0 * best * 1.000_001, "{taken} > 2 * {best}");
         }
 
-        /// Random reads cost what they cost without: each is read as asked.
+        /// Random reads are read as asked, so they cost no more than without prefetching.
         #[test]
         fn random_reads_are_read_as_asked(
             offsets in proptest::collection::vec(1u64..1 << 20, 1..60), len in 1u64..65536,

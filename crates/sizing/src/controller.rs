@@ -1,26 +1,26 @@
-//! The prefetch size that finds itself (\[A\] section 4).
+//! The controller of the prefetch size (\[A\] section 4).
 //!
 //! Every `adjust_interval` the disk's work is scored: milliseconds per transaction times the miss ratio. A
 //! transaction is 128 KiB read from the disk (what FreeBSD issues at most, and what the paper's figure 2
 //! counts: larger prefetches make it fall), the miss ratio is bytes read from the disk over bytes requested.
-//! The product is the disk's time for each byte a client got; the size with the least of it is wanted.
+//! The product is the disk's time for each byte a client got. The best size has the lowest score.
 //!
 //! The score of the size in use is compared with those measured for the next larger and the next smaller
-//! size. A lower one draws the size there; one never measured is tried when the other has turned out higher,
-//! the larger first. When both are known and higher, this is a minimum, perhaps only a local one: the stored
-//! scores are deflated, until a neighbour looks better again and is measured anew. We deflate the two the
-//! comparison rests on. The paper speaks of the past scores at large; but those further away are not measured
-//! again while they sink without end, so that one day an excursion goes on through the whole range, dozens of
-//! intervals at bad sizes (a property test found it). What gets another look, and when, is the same.
+//! size. The size moves to a lower score. An unmeasured neighbour is tried when the other one has a higher
+//! score, the larger first. If both are known and higher, the size is at a minimum, perhaps only a local one:
+//! the stored scores are deflated, until a neighbour seems better again and is measured anew. Only the scores
+//! of the two neighbours are deflated. The paper deflates all past scores; but those further away are not
+//! measured again while they sink without end, so that at some time an excursion runs through the whole
+//! range, dozens of intervals at bad sizes. Which sizes are measured again, and when, is the same.
 //!
-//! Size changes are slow: every client needs a prefetch within its interval, so a jump to larger pieces asks
-//! the disk for more than it has, and one to smaller pieces doubles their number for a while (section 4.2).
-//! The size slides over the first half of an interval and is scored in the second.
+//! Size changes are slow: every client needs a prefetch within its interval, so a jump to larger pieces
+//! requests more than the disk can deliver, and one to smaller pieces doubles their number for a while
+//! (section 4.2). The size slides over the first half of an interval and is scored in the second.
 //!
-//! Two cases are outside the gradient. Under light load any size is fine and nothing is learnt: below
-//! `adjust_busy` the controller rests. And when prefetched data is evicted before use, waiting for the
-//! gradient takes too long: beyond `adjust_evict` the size jumps at once to what a client uses within the
-//! time that data stays in memory, eviction time times bitrate, if that is smaller.
+//! Two cases do not use the gradient. Under light load any size is good and nothing is learnt: below
+//! `adjust_busy` the controller changes nothing. And if prefetched data is evicted before use, the gradient
+//! takes too long: beyond `adjust_evict` the size jumps at once to what a client uses while data stays in
+//! memory (eviction time times bitrate), if that is smaller.
 
 mod clock;
 mod model;
@@ -37,39 +37,39 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a transaction: FreeBSD's MAXPHYS.
 pub const TRANSACTION: Bytes = Bytes::kib(128);
 
-/// Part of an interval over which a change is spread. The other half is measured; at \[A\]'s 180 s that
-/// leaves 90 s, longer than the interval between two prefetches of a client at any size the paper found good.
+/// Part of an interval over which a change is spread; the other part is scored. At \[A\]'s 180 s that leaves
+/// 90 s, longer than the interval between two prefetches of a client at any size the paper found good.
 const SLIDE: f64 = 0.5;
 
-/// Steps in which the size slides. At 0.5 MB a step of the size that is 32 KiB.
+/// Number of steps in which the size slides. At a `step_size` of 0.5 MB, each is 32 KiB.
 const SLIDE_STEPS: u64 = 16;
 
-/// Transactions below which an interval says nothing about the disk.
+/// Minimum number of transactions to score an interval.
 const TRANSACTIONS_MIN: f64 = 8.0;
 
 /// Settings, by the names of \[A\] section 4.1; the values of its Table 2 are the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
-    /// Size at the start: that in use when last stopped, or the competitive depth of the disk's profile.
+    /// Size at the start: the size at the last stop, or the competitive depth of the disk's profile.
     pub start_size: Bytes,
-    /// How often the size is looked at. Long against the fluctuations of demand.
+    /// Interval between adjustments. Long against the fluctuations of demand.
     pub adjust_interval: Nanos,
-    /// By how much the size changes. Sizes are multiples of it.
+    /// Change of the size at a time. Sizes are multiples of it.
     pub step_size: Bytes,
-    /// Part by which stored scores shrink at a minimum, 0 to 1.
+    /// Fraction by which stored scores shrink at a minimum, 0 to 1.
     pub score_deflation_factor: f64,
-    /// Part of the time the prefetcher must be busy for anything to change, 0 to 1.
+    /// Minimum fraction of the time that the prefetcher must be busy for any change, 0 to 1.
     pub adjust_busy: f64,
-    /// Bytes evicted before use, over bytes requested, from which on the eviction time sets the size.
+    /// Ratio of bytes evicted before use to bytes requested above which the eviction time sets the size.
     pub adjust_evict: f64,
-    /// No size above this. Not in the paper: memory is finite.
+    /// Maximum size. Not in the paper: memory is finite.
     pub size_max: Bytes,
-    /// What adjusts it. Not in the paper.
+    /// How the size is adjusted. Not in the paper.
     pub adjust_by: AdjustBy,
 }
 
-/// How the size is found.
+/// How the size is adjusted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AdjustBy {
@@ -98,7 +98,7 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Whether every value is in its range.
+    /// Checks that every value is in its range.
     ///
     /// # Errors
     /// One line that names the parameter and its range.
@@ -141,41 +141,41 @@ impl Params {
     }
 }
 
-/// What happened since the last observation. All of it adds up over an interval.
+/// What happened since the last observation. The values add up over an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observation {
-    /// Time the disk worked on reads.
+    /// Time with the disk at work on reads.
     pub disk_time: Nanos,
-    /// Bytes it delivered, prefetched or not.
+    /// Bytes delivered by the disk, prefetched or not.
     pub disk_bytes: Bytes,
-    /// Bytes clients asked for.
+    /// Bytes requested by clients.
     pub requested: Bytes,
-    /// Time the prefetcher was at work: at least one read waiting or running.
+    /// Time with at least one read waiting or in flight.
     pub busy: Nanos,
-    /// Prefetched bytes that left memory before anybody used them.
+    /// Prefetched bytes that left memory before use.
     pub evicted: Bytes,
-    /// Mean time those had been in memory; counts by `evicted`.
+    /// Mean time those bytes had been in memory, weighted by `evicted`.
     pub eviction_time: Nanos,
-    /// Mean bitrate of the streams the size is for (those of the highest bitrate), bytes a second; 0 if
-    /// unknown. Counts by `requested`.
+    /// Mean bitrate of the streams with the highest bitrate, which the size is for, bytes a second; 0 if
+    /// unknown. Weighted by `requested`.
     pub bitrate: f64,
 }
 
-/// What was made of an interval.
+/// The decision at the end of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
-    /// Too little load to learn from: nothing changes.
+    /// Too little load to learn from: no change.
     Idle,
     /// Too few reads to score.
     Unscored,
-    /// Jumped at once, since this much was evicted before use.
+    /// Jumped at once, because this fraction was evicted before use.
     Evicting {
-        /// Part of the requested bytes.
+        /// Fraction of the requested bytes.
         evicted: f64,
     },
-    /// Goes to the next larger size.
+    /// To the next larger size.
     Larger,
-    /// Goes to the next smaller size.
+    /// To the next smaller size.
     Smaller,
     /// Both neighbours are known and worse: their scores were deflated.
     Minimum,
@@ -185,13 +185,13 @@ pub enum Decision {
 #[derive(Clone, Debug)]
 pub struct Controller {
     params: Params,
-    /// Sizes are multiples of `step_size`; this is the one wanted.
+    /// The wanted size, in units of `step_size`.
     step: u64,
-    /// The size slides from here
+    /// Start value of the slide.
     from: u64,
-    /// since then.
+    /// Start time of the slide.
     slide_start: Nanos,
-    /// Size told last.
+    /// Last size returned.
     told: u64,
     interval_end: Nanos,
     scores: BTreeMap<u64, f64>,
@@ -203,9 +203,9 @@ pub struct Controller {
 struct Sum {
     disk_time: f64,
     disk_bytes: f64,
-    /// At the size that is scored.
+    /// Sums over the scored part of the interval.
     requested: f64,
-    /// Over the whole interval, the slide included: `evicted` is over the same time.
+    /// Sums over the whole interval, including the slide, like `evicted`.
     requested_all: f64,
     busy: f64,
     evicted: f64,
@@ -240,22 +240,22 @@ impl Controller {
         &self.params
     }
 
-    /// The size now in use.
+    /// The current size.
     pub fn size(&self) -> Bytes {
         Bytes(self.told)
     }
 
-    /// The size it is on the way to, and the one to start with next time.
+    /// The size that the slide leads to, and the one to start with next time.
     pub fn target(&self) -> Bytes {
         Bytes(self.step * self.params.step_size.0)
     }
 
-    /// What was made of the last interval, and its score if there was one.
+    /// The last decision, and the score of that interval if it has one.
     pub fn last_decision(&self) -> Option<(Decision, Option<f64>)> {
         self.last
     }
 
-    /// The scores kept: (size, milliseconds per transaction times miss ratio).
+    /// The stored scores: (size, milliseconds per transaction times miss ratio).
     pub fn scores(&self) -> impl Iterator<Item = (Bytes, f64)> {
         self.scores.iter().map(|(&step, &score)| (Bytes(step * self.params.step_size.0), score))
     }
@@ -263,8 +263,8 @@ impl Controller {
     /// Counts what happened up to `now`.
     pub fn observe(&mut self, now: Nanos, seen: Observation) {
         if self.sliding(now) {
-            // Neither size's: but evictions count whenever they happen, and so do the requests they are a
-            // part of.
+            // During the slide the score counts for neither size. Evictions always count, and so do the
+            // requests they are a fraction of.
             self.sum.requested_all += seen.requested.0 as f64;
             self.sum.evicted += seen.evicted.0 as f64;
             self.sum.eviction_time += seen.evicted.0 as f64 * seen.eviction_time.as_secs_f64();
@@ -285,7 +285,7 @@ impl Controller {
         }
     }
 
-    /// When [`Controller::tick`] has something to do.
+    /// When [`Controller::tick`] must be called next.
     pub fn next_deadline(&self) -> Nanos {
         if self.told == self.target().0 {
             return self.interval_end;
@@ -295,7 +295,7 @@ impl Controller {
         (self.slide_start + Nanos(steps.saturating_mul(slide.max(1)))).min(self.interval_end)
     }
 
-    /// When the interval of now is over.
+    /// End of the current interval.
     pub fn interval_end(&self) -> Nanos {
         self.interval_end
     }
@@ -303,7 +303,7 @@ impl Controller {
     /// Time passed. Returns the size if it changed.
     pub fn tick(&mut self, now: Nanos) -> Option<Bytes> {
         if now >= self.interval_end {
-            // A slide is over well before the interval is; arrive in any case.
+            // The slide ends well before the interval; complete it in any case.
             self.from = self.target().0;
             self.decide(now);
             self.interval_end = now + self.params.adjust_interval;
@@ -318,14 +318,14 @@ impl Controller {
         changed.then_some(Bytes(size))
     }
 
-    /// Steps of the slide that `at` has seen.
+    /// Number of steps of the slide done at `at`.
     fn slid(&self, at: Nanos) -> u64 {
         let slide = (self.params.adjust_interval.0 as f64 * SLIDE) as u64;
         let passed = at.since(self.slide_start).0.min(slide);
         (u128::from(passed) * u128::from(SLIDE_STEPS) / u128::from(slide.max(1))) as u64
     }
 
-    /// The instant whose size was told last.
+    /// The time for which the size was returned last.
     fn told_at(&self) -> Nanos {
         let slide = (self.params.adjust_interval.0 as f64 * SLIDE) as u64;
         let steps = (0..=SLIDE_STEPS).rev().find(|&s| self.size_after(s) == self.told).unwrap_or(0);
@@ -370,7 +370,7 @@ impl Controller {
             let bytes = lived * sum.bitrate / sum.rated;
             let step = ((bytes / self.params.step_size.0 as f64) as u64).clamp(1, most);
             if step < self.step {
-                // At once: the slide starts where it ends.
+                // At once: the slide starts at its end.
                 self.step = step;
                 self.from = self.target().0;
                 self.slide_start = now;
@@ -398,7 +398,8 @@ impl Controller {
         self.last = Some((decision, Some(score)));
     }
 
-    /// The gradient: `p`, `p_larger`, `p_smaller` of the paper. A size out of range counts as known and bad.
+    /// The gradient: `p`, `p_larger`, `p_smaller` of the paper. A size out of range counts as known and
+    /// worse.
     fn descend(&self, score: f64, most: u64) -> Decision {
         let known = |step: u64| {
             if step == 0 || step > most { Some(f64::INFINITY) } else { self.scores.get(&step).copied() }
@@ -410,7 +411,7 @@ impl Controller {
             (None, Some(smaller)) if smaller < score => Decision::Smaller,
             (Some(larger), None) if larger < score => Decision::Larger,
             (Some(_), None) => Decision::Smaller,
-            // The unknown larger one, whether the smaller one is known to be worse or not known at all.
+            // The larger one is unknown, whether the smaller one is worse or unknown.
             (None, _) => Decision::Larger,
         }
     }
@@ -426,7 +427,7 @@ impl Controller {
 mod accounting {
     use super::*;
 
-    /// Ten seconds of a busy disk; of what is requested a share is evicted before use.
+    /// Ten seconds of a busy disk, with this share of the requested bytes evicted before use.
     fn observe(controller: &mut Controller, at: u64, evicted_share: f64) {
         let requested = 100_000_000;
         let seen = Observation {
@@ -441,7 +442,7 @@ mod accounting {
         controller.observe(Nanos::from_secs(at), seen);
     }
 
-    /// An interval of 180 s, of which the size slides for 90: evicted over requested is over the same time in
+    /// An interval of 180 s in which the size slides for 90 s. Evicted over requested covers the same time in
     /// both parts.
     fn second_interval(evicted_share: f64) -> Decision {
         let mut controller = Controller::new(Params::default(), Nanos::ZERO);

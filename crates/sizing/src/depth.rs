@@ -8,11 +8,11 @@ use seekless_units::{Bytes, FileId, Lba};
 use crate::competitive::{Competitive, SLOW_START, SequentialReader, Start};
 use crate::{EndEvidence, Miss, PrefetchSize, SizeReport};
 
-/// Files whose readers are remembered; those without a miss for longest make room. As many as a disk has
-/// streams.
+/// Maximum number of files whose readers are remembered; the file longest without a miss makes room. As many
+/// as a disk has streams.
 const FILES_MAX: usize = 4096;
 
-/// Readers of one file told apart, the last ones.
+/// Maximum number of readers of one file that are told apart; the most recent ones stay.
 const READERS_MAX: usize = 16;
 
 /// The depth of \[C\] for one disk, and its readers as far as misses show them.
@@ -26,7 +26,7 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// For a disk; `start` says how streams begin.
+    /// `start` is the length of a stream's first prefetch.
     pub fn new(competitive: Competitive, start: Start) -> Depth {
         Depth { competitive, start, files: BTreeMap::new(), ages: BTreeSet::new(), clock: 0 }
     }
@@ -35,7 +35,7 @@ impl Depth {
         lba.unwrap_or(Lba(self.competitive.profile().sectors / 2))
     }
 
-    /// The readers of a file, which is young again.
+    /// The readers of a file, which becomes the most recently used.
     fn readers(&mut self, file: FileId) -> &mut Vec<SequentialReader> {
         self.clock += 1;
         if let Some((age, _)) = self.files.get(&file) {
@@ -72,7 +72,7 @@ impl PrefetchSize for Depth {
         let depth = self.full(miss.lba, 0.0);
         let start = self.start;
         let readers = self.readers(miss.file);
-        // The one that went on moves to the end: the front is the one to forget.
+        // Move the reader that continues to the end; the one at the front is forgotten first.
         let found = readers.iter().rposition(|r| r.continues(miss.offset, miss.len));
         let mut reader = match found {
             Some(at) => readers.remove(at),

@@ -2,7 +2,7 @@ use seekless_units::{Bytes, Lba};
 
 use crate::{PrefetchSize, SizeReport};
 
-/// Every read is extended to one size (\[L\] 3.2.2): longer requests stay as they are.
+/// Every read is extended to one size (\[L\] 3.2.2); longer requests stay as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed(pub Bytes);
 

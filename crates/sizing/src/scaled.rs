@@ -1,5 +1,5 @@
-//! Another size for another bitrate: the square root of its share of the highest (\[A\] section 5), or what
-//! else is asked for.
+//! A size scaled by the bitrate: by the square root of its fraction of the highest (\[A\] section 5), or by
+//! another rule.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -14,14 +14,14 @@ use crate::{EndEvidence, Miss, PrefetchSize, SizeReport};
 pub struct Scaled {
     inner: Box<dyn PrefetchSize + Send>,
     rule: BitrateRule,
-    /// Of all streams, bytes a second; 0 until one is known.
+    /// Highest bitrate of all streams, bytes a second; 0 until one is known.
     highest: f64,
-    /// The same of misses, where no streams are followed.
+    /// Highest bitrate of misses, for engines that do not follow streams.
     highest_missed: f64,
 }
 
 impl Scaled {
-    /// `inner` decides for the highest bitrate.
+    /// `inner` decides the size for the highest bitrate.
     pub fn new(inner: Box<dyn PrefetchSize + Send>, rule: BitrateRule) -> Scaled {
         Scaled { inner, rule, highest: 0.0, highest_missed: 0.0 }
     }
@@ -44,7 +44,7 @@ impl PrefetchSize for Scaled {
         let (len, bitrate) = (self.inner.on_miss(miss), miss.bitrate as f64);
         self.highest_missed = self.highest_missed.max(bitrate);
         let highest = if self.highest > 0.0 { self.highest } else { self.highest_missed };
-        // Whole pages behind the first byte that is missing, as the unscaled size; never less than is wanted.
+        // Whole pages behind the first missing byte, like the unscaled size; never less than requested.
         match self.rule.factor(bitrate, highest) < 1.0 {
             true => self.rule.size(Bytes(len), bitrate, highest).0.max(miss.len),
             false => len,

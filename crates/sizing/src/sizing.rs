@@ -1,4 +1,4 @@
-//! Which algorithm, as a setting.
+//! The setting that selects the sizing algorithm.
 
 use alloc::boxed::Box;
 
@@ -14,14 +14,14 @@ use crate::competitive::{Competitive, Start};
 use crate::controller::Params;
 use crate::{Auto, Depth, Fixed, PrefetchSize, Scaled};
 
-/// What decides the prefetch size.
+/// The sizing algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sizing {
     /// The size of `--prefetch`.
     #[default]
     Fixed,
-    /// The controller. No size is above the longest read.
+    /// The automatic size, at most the longest read.
     Auto(Params),
     /// The competitive depth of the disk's profile, at most the longest read.
     Competitive(Start),
@@ -37,8 +37,8 @@ impl Sizing {
         }
     }
 
-    /// The algorithm itself. `prefetch` is the fixed size, `most` the longest read, `profile` the disk's if
-    /// it is known.
+    /// Builds the algorithm. `prefetch` is the fixed size, `most` the longest read, `profile` the disk's if
+    /// known.
     pub fn build(
         &self,
         prefetch: Bytes,
@@ -46,7 +46,7 @@ impl Sizing {
         rule: &BitrateRule,
         profile: Option<&DiskProfile>,
     ) -> Box<dyn PrefetchSize + Send> {
-        // An unmeasured disk of any size: distances are then parts of this one.
+        // The profile of an unmeasured disk of any size: its distances become shares of this size.
         let known = || profile.cloned().unwrap_or_else(|| DiskProfile::assumed(1 << 31));
         let plain: Box<dyn PrefetchSize + Send> = match self {
             Sizing::Fixed => Box::new(Fixed(prefetch)),
@@ -63,12 +63,12 @@ impl Sizing {
     }
 }
 
-/// How far a read is extended, as a word of a command line: a size, or how it is found.
+/// The prefetch size as a word of a command line: a size, or an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
     /// This size.
     Fixed(Bytes),
-    /// One that finds itself.
+    /// Tuned continuously.
     Auto,
     /// What the disk transfers in one switch.
     Competitive,
@@ -96,7 +96,7 @@ impl fmt::Display for Prefetch {
     }
 }
 
-/// A word that is neither a size nor an algorithm.
+/// Neither a size nor an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPrefetch(ParseBytesError);
 

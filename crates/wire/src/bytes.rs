@@ -1,6 +1,6 @@
 //! Little-endian fields in a byte slice, without a panic path.
 
-/// Takes fields off the front of a slice; `None` once it is exhausted.
+/// Takes fields off the front of a slice; `None` if it is too short.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -36,7 +36,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends fields to a fixed buffer. What does not fit is dropped and remembered: the caller asks once, at the end.
+/// Appends fields to a fixed buffer. A field that does not fit is dropped, and the caller checks for that
+/// once, at the end.
 pub(crate) struct Writer<'a> {
     pub(crate) buf: &'a mut [u8],
     pub(crate) at: usize,

@@ -1,8 +1,8 @@
-//! The frames, their layout and their coding. Bodies of version 1, after the header (offsets from the body's start):
+//! The frames, their layout and their encoding. Bodies of version 1, after the header:
 //!
 //! ```text
 //!  1 Hello      pid u32, whose highest bit asks for the ring along
-//!  2 Need       call u8, 0 u8 x3, pid u32, whose highest bit says that the file is read at random, tid u32,
+//!  2 Need       call u8, 0 u8 x3, pid u32, whose highest bit announces random reads, tid u32,
 //!               offset u64, length u64                                             + one descriptor
 //!  3 Tracked    call u8, resident u8, 0 u8 x2, pid u32, tid u32, device u64, inode u64,
 //!               offset u64, length u64, duration_ns u64
@@ -13,7 +13,7 @@
 //! 16 Working    -
 //! 17 Answer     verdict u8, reason u8, mode u8, ring u8, device_ttl_ms u32, settings_ttl_ms u32,
 //!               prefetch_bytes u64, resident_bytes u64
-//! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64   + the ring, if asked for
+//! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64  + the ring, if asked for
 //! 19 Refuse     reason u8, 0 u8 x3, kind u16, 0 u16
 //! 20 Ring       -                                                                  + one descriptor
 //! 21 FileSet    reason u8, 0 u8 x3, ranges u32, window_bytes u64
@@ -21,12 +21,12 @@
 //! 32 StatusAsk  -
 //! 33 StatusPart last u8, 0 u8 x3, index u32, text
 //! 34 PassAll    lease_ms u32
-//! 35 TakeOver   step u8, ring u8, 0 u8 x2                                          + one descriptor in some steps
+//! 35 TakeOver   step u8, ring u8, 0 u8 x2                              + one descriptor in some steps
 //! 36 Release    device u64
 //! 37 Challenge  nonce u64
 //! 38 Proof      digest u8 x16
 //! ```
-//! Bytes shown as 0 are written as zero and must be zero: they are where a later version may put something.
+//! Bytes shown as 0 are written as zero and must be zero. A later version may use them.
 
 use crate::bytes::{Reader, Writer};
 use crate::header::{FRAME_BYTES_MAX, HEADER_BYTES, Header, VERSION_OLDEST, Versions};
@@ -34,37 +34,38 @@ use crate::status::STATUS_PART_BYTES_MAX;
 use crate::words::{Call, Mode, PassReason, RefuseReason, TakeOverStep, Verdict};
 use crate::{DecodeError, VERSION};
 
-/// "These bytes are not resident; tell me when they are." Travels with one descriptor, open for reading.
+/// "These bytes are not resident; tell me when they are." Sent with one descriptor, open for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The call that waits.
+    /// The waiting call.
     pub call: Call,
-    /// Its process, in the sender's namespace; for statistics only, the socket's credentials are what counts.
-    /// The highest bit is another matter: [`Need::reads_at_random`].
+    /// Its process id in the sender's namespace, for statistics only; access checks use the socket's
+    /// credentials. The highest bit is [`Need::reads_at_random`].
     pub pid: u32,
-    /// Its thread, likewise.
+    /// Its thread id, likewise.
     pub tid: u32,
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes wanted, already cut at the end of the file; never zero.
+    /// Bytes wanted, cut at the end of the file; never zero.
     pub length: u64,
 }
 
 impl Need {
-    /// The same of a process that has said it reads the file at random (`POSIX_FADV_RANDOM`). An older daemon
-    /// takes no notice.
+    /// Sets whether the process announced random reads of the file (`POSIX_FADV_RANDOM`). An older daemon
+    /// ignores it.
     pub const fn at_random(self, random: bool) -> Need {
         let pid = self.pid & !PID_FLAG | if random { PID_FLAG } else { 0 };
         Need { pid, ..self }
     }
 
-    /// Whether its process has said that.
+    /// Whether the process announced random reads.
     pub const fn reads_at_random(&self) -> bool {
         self.pid & PID_FLAG != 0
     }
 }
 
-/// What a call looked like, after the fact (mode `track`; the latency profile of Libception's Fig. 17). No answer.
+/// A call and its duration, reported afterwards (mode `track`; the latency profile of Libception's Fig. 17).
+/// No answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracked {
     /// The call.
@@ -81,9 +82,9 @@ pub struct Tracked {
     pub inode: u64,
     /// First byte.
     pub offset: u64,
-    /// Bytes asked for, cut at the end of the file.
+    /// Bytes requested, cut at the end of the file.
     pub length: u64,
-    /// How long the original call took, nanoseconds.
+    /// Duration of the original call in nanoseconds.
     pub duration_ns: u64,
 }
 
@@ -96,21 +97,21 @@ pub struct Answer {
     pub reason: PassReason,
     /// The mode from now on.
     pub mode: Mode,
-    /// Leave the device of this file alone for so long, milliseconds; 0: do not.
+    /// Leave the device of this file alone for this many milliseconds; 0: do not.
     pub device_ttl_ms: u32,
-    /// How long `mode` and `prefetch_bytes` may be believed without asking, milliseconds.
+    /// Validity of `mode` and `prefetch_bytes`, in milliseconds.
     pub settings_ttl_ms: u32,
-    /// How far mode `prefetch` enlarges a read.
+    /// Enlarged length of a read in mode `prefetch`.
     pub prefetch_bytes: u64,
     /// See [`Settings::ring`].
     pub ring: u8,
-    /// Bytes from the need's offset on known to be resident; 0: not known. A shim that may not look for itself (the
-    /// kernel shows residency to owners and writers only) remembers it.
+    /// Bytes from the need's offset on that are known to be resident; 0: not known. A shim that cannot check
+    /// residency itself (the kernel shows it to owners and writers only) stores it.
     pub resident_bytes: u64,
 }
 
 impl Answer {
-    /// "Go on without us", with nothing to remember: settings valid for `settings_ttl_ms`.
+    /// "Go on without us", with nothing to store; the settings are valid for `settings_ttl_ms`.
     pub const fn pass(reason: PassReason, settings: Settings) -> Answer {
         Answer {
             verdict: Verdict::Pass,
@@ -138,7 +139,7 @@ impl Answer {
         }
     }
 
-    /// The settings it carries.
+    /// The settings in the answer.
     pub const fn settings(&self) -> Settings {
         Settings {
             mode: self.mode,
@@ -149,113 +150,113 @@ impl Answer {
     }
 }
 
-/// A range of a file of the connection's file set. Travels with one descriptor, open for reading.
+/// A range of a file of the connection's file set. Sent with one descriptor, open for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSetAdd {
-    /// Its number, chosen by the sender; not used again before the range was taken.
+    /// Its number, chosen by the sender; must not be used again before the range was taken.
     pub range: u32,
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes wanted, already cut at the end of the file; never zero.
+    /// Bytes wanted, cut at the end of the file; never zero.
     pub length: u64,
-    /// Address of the first byte on its disk, bytes; [`ADDRESS_UNKNOWN`]. Only the order of reads rests on
+    /// Disk address of the first byte, in bytes, or [`ADDRESS_UNKNOWN`]. Only the order of reads depends on
     /// it.
     pub address: u64,
 }
 
-/// [`FileSetAdd::address`] of a range whose place on the disk is not known.
+/// [`FileSetAdd::address`] of a range whose place on the disk is unknown.
 pub const ADDRESS_UNKNOWN: u64 = u64::MAX;
 
 /// The answer to [`Frame::FileSetAsk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSet {
-    /// [`PassReason::None`]: the connection has a file set now. Else it has none, and this is why.
+    /// [`PassReason::None`]: the connection now has a file set. Otherwise the reason why not.
     pub reason: PassReason,
-    /// Most ranges that may be added and not taken.
+    /// Maximum number of ranges added and not taken.
     pub ranges: u32,
-    /// Most bytes that will lie in memory and not be taken.
+    /// Maximum of bytes in memory that are not taken.
     pub window_bytes: u64,
 }
 
-/// The end of a range's wait.
+/// The end of the wait for a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSetReady {
     /// Which range.
     pub range: u32,
-    /// [`PassReason::None`]: its bytes are in memory, and stay until they are taken as far as the kernel lets
-    /// them. Else its reader reads for itself.
+    /// [`PassReason::None`]: its bytes are in memory, and stay there until they are taken, as far as the
+    /// kernel allows. Otherwise the reader reads for itself.
     pub reason: PassReason,
 }
 
-/// How the shim is to behave.
+/// How the shim must behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The mode.
     pub mode: Mode,
-    /// Which ring reads are to be reported through; 0: none. Another number than before means another ring, which
-    /// `RingAsk` asks for.
+    /// The ring through which to report reads; 0: none. A changed number means another ring, which `RingAsk`
+    /// requests.
     pub ring: u8,
-    /// How long to believe it, milliseconds.
+    /// Validity in milliseconds.
     pub settings_ttl_ms: u32,
-    /// How far mode `prefetch` enlarges a read.
+    /// Enlarged length of a read in mode `prefetch`.
     pub prefetch_bytes: u64,
 }
 
-/// "I do not understand"; the header's range says what would be understood.
+/// "I do not understand"; the range in the header says which versions would be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refuse {
     /// What was wrong.
     pub reason: RefuseReason,
-    /// The kind that was refused, 0 if unknown.
+    /// The refused kind, 0 if unknown.
     pub kind: u16,
 }
 
-/// A piece of the status text. Pieces come in order, `index` from 0; the text is UTF-8 once they are joined.
+/// A piece of the status text. Pieces come in order, `index` from 0; the joined text is UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusPart<'a> {
     /// Number of the piece.
     pub index: u32,
-    /// No more pieces follow.
+    /// Whether this is the last piece.
     pub last: bool,
     /// The piece, at most [`STATUS_PART_BYTES_MAX`](crate::STATUS_PART_BYTES_MAX).
     pub text: &'a [u8],
 }
 
-/// A bit of the number of a process, for something else: those numbers are below 2^22.
+/// A flag in a process id: those are below 2^22.
 const PID_FLAG: u32 = 1 << 31;
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Shim to daemon: what are the settings? Answered by `Settings`.
+    /// Shim to daemon: asks for the settings. Answered by `Settings`.
     Hello {
         /// The asking process.
         pid: u32,
-        /// The ring that the settings name may come beside them. An older daemon takes no notice.
+        /// Whether the ring may come with the settings. An older daemon ignores it.
         ring: bool,
     },
     /// Shim to daemon, with a descriptor.
     Need(Need),
     /// Shim to daemon, unanswered.
     Tracked(Tracked),
-    /// Shim to daemon: may I have the ring?
+    /// Shim to daemon: asks for the ring.
     RingAsk,
-    /// Program to daemon: a file set for this connection, with a window of so many bytes. Answered by
+    /// Program to daemon: asks for a file set for this connection, with a window of this size. Answered by
     /// `FileSet`.
     FileSetAsk {
-        /// Most bytes that the program wants in memory and not taken.
+        /// Maximum of bytes that the program wants in memory and not taken.
         window_bytes: u64,
     },
-    /// Program to daemon, with a descriptor. Answered by `FileSetReady`, in the order of the disk.
+    /// Program to daemon, with a descriptor. Answered by `FileSetReady`, in disk order.
     FileSetAdd(FileSetAdd),
     /// Program to daemon, unanswered: a range was read, or never will be.
     FileSetTook {
         /// Which range.
         range: u32,
-        /// It was read.
+        /// Whether it was read.
         read: bool,
     },
-    /// Daemon to shim: still at it.
+    /// Daemon to shim: still in progress.
     Working,
     /// Daemon to shim: done.
     Answer(Answer),
@@ -269,38 +270,39 @@ pub enum Frame<'a> {
     FileSet(FileSet),
     /// Daemon to program.
     FileSetReady(FileSetReady),
-    /// Any tool to daemon: what are you doing? Answered by `StatusPart`s.
+    /// Any tool to daemon: asks for the status. Answered by `StatusPart`s.
     StatusAsk,
     /// Daemon to tool.
     StatusPart(StatusPart<'a>),
-    /// Tool to daemon: pass every call for so long; and the daemon's echo. Only root and the daemon's own user may.
+    /// Tool to daemon: pass every call for this long; and the daemon's echo. Only for root and the daemon's
+    /// own user.
     PassAll {
         /// Milliseconds; 0: serve again; [`PASS_ALL_UNTIL_TOLD`].
         lease_ms: u32,
     },
-    /// Tool to daemon: let go of every file of this file system; and the daemon's echo, once nothing is open there. Only
-    /// root and the daemon's own user may.
+    /// Tool to daemon: release every file of this file system; and the daemon's echo, once none is open any
+    /// more. Only for root and the daemon's own user.
     Release {
         /// `st_dev` of its files.
         device: u64,
     },
-    /// Shim to daemon, at the abstract twin of the socket alone: prove that you know the key that stands beside the
-    /// socket. Anybody may take an abstract name.
+    /// Shim to daemon, only at the abstract twin of the socket: prove that you know the key beside the
+    /// socket. Any process may take an abstract name.
     Challenge {
-        /// Not used before.
+        /// A new number each time.
         nonce: u64,
     },
     /// The daemon's answer.
     Proof {
-        /// The first bytes of SHA-256 of the key and the nonce, the latter in little-endian order.
+        /// The first bytes of SHA-256 of the key followed by the nonce in little-endian order.
         digest: [u8; 16],
     },
-    /// Between a daemon and the one that takes its place, both of the same user ([`TakeOverStep`]).
+    /// Between a daemon and its successor, both of the same user ([`TakeOverStep`]).
     TakeOver {
-        /// What is said.
+        /// The step.
         step: TakeOverStep,
-        /// With [`TakeOverStep::Offered`]: the last number that a ring was given, for the new daemon to count
-        /// on from. Else 0.
+        /// With [`TakeOverStep::Offered`]: the last number given to a ring, from which the new daemon counts
+        /// on. Otherwise 0.
         ring: u8,
     },
 }
@@ -377,8 +379,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether exactly one descriptor must come beside it. All others come without, but `Settings` may have the
-    /// ring beside it that `Hello` asked for.
+    /// Whether exactly one descriptor must come with it. All other frames come without, except that
+    /// `Settings` may have the ring that `Hello` asked for.
     pub const fn carries_descriptor(&self) -> bool {
         match self {
             Frame::Need(_) | Frame::Ring | Frame::FileSetAdd(_) => true,
@@ -387,8 +389,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes the frame into `out` and returns the bytes used; `None` if they do not fit or a status piece is longer
-    /// than it may be. A refusal is written in the oldest version, everything else in the newest.
+    /// Writes the frame into `out` and returns the bytes used; `None` if they do not fit or a status piece is
+    /// too long. A refusal is written in the oldest version, everything else in the newest.
     pub fn encode_into<'b>(&self, out: &'b mut [u8]) -> Option<&'b [u8]> {
         let version = if matches!(self, Frame::Refuse(_)) { VERSION_OLDEST } else { VERSION };
         let mut w = Writer { buf: out.get_mut(HEADER_BYTES..)?, at: 0, overflow: false };
@@ -406,7 +408,8 @@ impl<'a> Frame<'a> {
         out.get(..length)
     }
 
-    /// The frame as bytes on the stack; `None` as in [`Frame::encode_into`], so only for an overlong status piece.
+    /// The frame as bytes on the stack; `None` as in [`Frame::encode_into`], so only for a status piece that
+    /// is too long.
     pub fn encode(&self) -> Option<FrameBuf> {
         let mut buf = FrameBuf { bytes: [0; FRAME_BYTES_MAX], length: 0 };
         buf.length = self.encode_into(&mut buf.bytes)?.len();
@@ -487,12 +490,12 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Reads one packet. Never panics, whatever the bytes.
+    /// Decodes one packet. Never panics, whatever the bytes.
     pub fn decode(packet: &'a [u8]) -> Result<Frame<'a>, DecodeError> {
         Frame::decode_with_versions(packet).map(|(frame, _)| frame)
     }
 
-    /// Reads one packet and the range of versions its sender speaks.
+    /// Decodes one packet, and the range of versions that its sender speaks.
     pub fn decode_with_versions(packet: &'a [u8]) -> Result<(Frame<'a>, Versions), DecodeError> {
         let (header, body) = Header::decode(packet)?;
         let mut r = Reader(body);
@@ -509,7 +512,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Least bytes of a body of this kind; `None` if the kind is unknown.
+/// Minimum length of a body of this kind; `None` if the kind is unknown.
 const fn body_bytes(kind: u16) -> Option<usize> {
     Some(match kind {
         1 | 34 | 35 => 4,
@@ -528,7 +531,7 @@ const fn body_bytes(kind: u16) -> Option<usize> {
 }
 
 fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<Frame<'a>, DecodeError> {
-    // Each field is read where it stands; running out anywhere is the same error.
+    // Each field is read in order; running out at any of them is the same error.
     macro_rules! take {
         ($width:ident) => {
             r.$width().ok_or(short)?
@@ -654,7 +657,7 @@ fn decode_body<'a>(kind: u16, r: &mut Reader<'a>, short: DecodeError) -> Result<
     })
 }
 
-/// A range that a file can have, and not an empty one.
+/// Checks that a range is not empty and lies within the largest possible file.
 fn check_range(offset: u64, length: u64) -> Result<(), DecodeError> {
     if length == 0 {
         return Err(DecodeError::Field { name: "length", value: 0 });

@@ -1,14 +1,8 @@
-//! The frozen header, the version ladder and what can be wrong with a frame.
+//! The frozen header, version negotiation, and the errors of a frame.
 //!
-//! ```text
-//!  0  4  magic "SKLS"
-//!  4  2  version this frame is written in
-//!  6  2  oldest version its sender speaks
-//!  8  2  newest version its sender speaks
-//! 10  2  kind
-//! 12  4  length of the whole frame, header included
-//! ```
-//! All numbers little-endian.
+//! ```text 0  4  magic "SKLS" 4  2  version this frame is written in 6  2  oldest version its sender speaks 8
+//! 2  newest version its sender speaks 10  2  kind 12  4  length of the whole frame, header included ``` All
+//! numbers little-endian.
 
 use core::fmt;
 
@@ -20,7 +14,8 @@ pub const MAGIC: [u8; 4] = *b"SKLS";
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 16;
 
-/// Longest frame, header included. One page: it fits a stack buffer in another program's thread.
+/// Maximum length of a frame, header included. One page, so that it fits a stack buffer in another program's
+/// thread.
 pub const FRAME_BYTES_MAX: usize = 4096;
 
 /// Newest version this build speaks.
@@ -29,7 +24,7 @@ pub const VERSION: u16 = 1;
 /// Oldest version this build speaks.
 pub const VERSION_OLDEST: u16 = 1;
 
-/// The versions one side speaks, both ends included.
+/// The versions that one side speaks, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     /// Oldest.
@@ -39,12 +34,12 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this build speaks.
+    /// The versions that this build speaks.
     pub const OURS: Versions = Versions { oldest: VERSION_OLDEST, newest: VERSION };
 }
 
-/// The newest version both sides speak: the newer side goes down to the older one's newest. `None` when the ranges
-/// do not meet, or one of them is upside down.
+/// The newest version that both sides speak: the newer side goes down to the older one's newest. `None` if
+/// the ranges do not overlap, or one of them is reversed.
 pub const fn common_version(a: Versions, b: Versions) -> Option<u16> {
     let newest = if a.newest < b.newest { a.newest } else { b.newest };
     let oldest = if a.oldest > b.oldest { a.oldest } else { b.oldest };
@@ -56,34 +51,34 @@ pub const fn common_version(a: Versions, b: Versions) -> Option<u16> {
 pub enum DecodeError {
     /// Fewer bytes than the header, or than the kind needs.
     Truncated {
-        /// Bytes there were.
+        /// Actual length.
         have: usize,
-        /// Bytes there should have been.
+        /// Required length.
         want: usize,
     },
     /// More bytes than the frame says it has, or than a frame may have.
     Oversize {
-        /// Bytes there were.
+        /// Actual length.
         have: usize,
-        /// Bytes there may be.
+        /// Maximum length.
         max: usize,
     },
-    /// It does not start with [`MAGIC`]: not ours at all.
+    /// It does not start with [`MAGIC`], so it is not a frame of this protocol.
     Magic([u8; 4]),
-    /// It is written in a version we do not speak.
+    /// It is written in a version that this build does not speak.
     Version {
         /// The frame's version.
         written: u16,
-        /// The range its sender speaks.
+        /// The versions that its sender speaks.
         theirs: Versions,
     },
     /// The kind is unknown in this version.
     Kind(u16),
-    /// A field holds a value that means nothing.
+    /// A field has an invalid value.
     Field {
         /// Name of the field.
         name: &'static str,
-        /// What it held.
+        /// Its value.
         value: u64,
     },
 }
@@ -150,7 +145,7 @@ impl Header {
         Ok((Header { version, senders, kind, length }, r.rest()))
     }
 
-    /// Writes the header in front; `length` and all.
+    /// Writes the header with the frame's length.
     pub(crate) fn encode(&self, w: &mut Writer<'_>) {
         w.put(&MAGIC);
         w.u16(self.version);

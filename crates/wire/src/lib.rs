@@ -1,10 +1,10 @@
-//! What shim and daemon say to each other: versioned frames, pure bytes.
+//! The protocol between shim and daemon: versioned frames, pure bytes.
 //!
-//! One frame is one packet of a `SOCK_SEQPACKET` socket, so there is no stream to cut up and no frame can be half
-//! there: a frame either decodes as a whole or is refused with a reason. A descriptor travels beside the bytes
-//! (`SCM_RIGHTS`), never in them.
+//! One frame is one packet of a `SOCK_SEQPACKET` socket, so frames need no delimiters and cannot arrive in
+//! parts: a frame either decodes as a whole or is refused with a reason. A descriptor travels beside the
+//! bytes (`SCM_RIGHTS`), never in them.
 //!
-//! A conversation is short. The shim connects afresh for each miss:
+//! A conversation is short. The shim opens a new connection for each miss:
 //!
 //! ```text
 //! shim                                   daemon
@@ -13,7 +13,7 @@
 //!                                    <--  Answer{verdict}  the bytes are resident, or: go on without us
 //! ```
 //!
-//! `Hello` asks only for the settings (`Settings`), `Tracked` reports a call after the fact and wants no answer,
+//! `Hello` asks only for the settings (`Settings`), `Tracked` reports a call afterwards and has no answer,
 //! `StatusAsk` gets the daemon's state as text in bounded pieces.
 //!
 //! A daemon takes the place of another of its user without a gap:
@@ -21,30 +21,31 @@
 //! ```text
 //! new                                    old
 //!   TakeOver{ask}                    -->
-//!                                    <--  TakeOver{socket} + fd, {twin} + fd, {metrics} + fd   those there are
+//!                                    <--  TakeOver{socket} + fd, {twin} + fd, {metrics} + fd   (as existing)
 //!                                    <--  TakeOver{offered, ring}
-//!   TakeOver{serving}                -->                     until here the old one goes on if the new one ends
-//!                                    <--  TakeOver{released}  it accepts no more, answers all that wait, and ends
+//!   TakeOver{serving}                -->                  until here the old one goes on if the new one ends
+//!                                    <--  TakeOver{released}  it accepts no more, answers all, and ends
 //! ```
 //!
-//! A program that takes files in any order asks for a file set, and keeps its connection until the end:
+//! A program that takes files in any order asks for a file set, and keeps its connection open:
 //!
 //! ```text
 //! program                                daemon
 //!   FileSetAsk{window}               -->
 //!                                    <--  FileSet{ranges, window}
 //!   FileSetAdd{range, address} + fd  -->                        many, at most `ranges` of them not taken
-//!                                    <--  FileSetReady{range}   in the order of the disk
+//!                                    <--  FileSetReady{range}   in disk order
 //!   FileSetTook{range}               -->                        it was read: there is room for another
 //! ```
 //!
-//! **Versions.** The 16-byte header is frozen for ever. It carries the version the frame is written in and the range
-//! its sender can speak; the newer side writes in the lower version ([`common_version`]). A receiver that cannot read
-//! a frame answers [`Frame::Refuse`], written in the oldest version there is, whose header names its own range.
+//! **Versions.** The 16-byte header is frozen for ever. It has the version that the frame is written in and
+//! the range that its sender can speak. The newer side writes in the lower version ([`common_version`]). A
+//! receiver that cannot read a frame answers [`Frame::Refuse`], written in the oldest version, with its own
+//! range in the header.
 //!
-//! Nothing here allocates, panics or knows what a socket is: the shim runs this inside other people's programs.
+//! Nothing here allocates, panics or knows sockets: the shim runs this code inside other programs.
 //!
-//! Must not know: sockets.
+//! This crate must not know sockets.
 #![no_std]
 
 mod bytes;
@@ -63,13 +64,13 @@ pub use header::{
 pub use status::{STATUS_BYTES_MAX, STATUS_PART_BYTES_MAX, StatusParts};
 pub use words::{Call, Mode, PassReason, RefuseReason, TakeOverStep, Verdict};
 
-/// Longest a daemon lets a waiting shim go without a frame, milliseconds. A third of the shim's patience
-/// ([`PATIENCE_MS`]), so that one late wake-up is not taken for a dead daemon.
+/// Maximum interval in milliseconds in which a daemon sends a frame to a waiting shim. A third of the shim's
+/// patience ([`PATIENCE_MS`]), so that one late wake-up does not make the daemon seem dead.
 pub const WORKING_EVERY_MS: u64 = 1_000;
 
-/// A shim that has heard nothing for this long goes on without the daemon, milliseconds.
+/// A shim that has received nothing for this many milliseconds goes on without the daemon.
 pub const PATIENCE_MS: u64 = 3_000;
 
-/// A shim waits for one answer this long at most, milliseconds, however often it hears `Working`. Longer than any
-/// queue of a healthy disk, shorter than the time-outs servers put on their clients.
+/// Maximum wait of a shim for one answer, in milliseconds, however often it receives `Working`. Longer than
+/// any queue of a healthy disk, shorter than the timeouts that servers apply to their clients.
 pub const WAIT_MS_MAX: u64 = 60_000;

@@ -3,13 +3,14 @@
 use crate::frame::{Frame, StatusPart};
 use crate::header::{FRAME_BYTES_MAX, HEADER_BYTES};
 
-/// Longest piece of text in one frame.
+/// Maximum length of the text in one frame.
 pub const STATUS_PART_BYTES_MAX: usize = FRAME_BYTES_MAX - HEADER_BYTES - 8;
 
-/// Longest status text. Hundreds of disks fit; a reader that joins pieces stops here.
+/// Maximum length of the status text. Hundreds of disks fit; a reader that joins pieces stops here.
 pub const STATUS_BYTES_MAX: usize = 1 << 20;
 
-/// Cuts a text into frames; always at least one, the last marked so. Text beyond [`STATUS_BYTES_MAX`] is not sent.
+/// Divides a text into frames: at least one, the last one marked. Text beyond [`STATUS_BYTES_MAX`] is not
+/// sent.
 #[derive(Clone, Debug)]
 pub struct StatusParts<'a> {
     rest: Option<&'a [u8]>,

@@ -1,4 +1,4 @@
-//! The small closed vocabularies of the frames. Numbers are part of the protocol: never reuse one.
+//! The enumerations of the frames. Their numbers are part of the protocol: never reuse one.
 
 use core::fmt;
 use core::str::FromStr;
@@ -13,7 +13,7 @@ macro_rules! vocabulary {
         pub enum $name { $($(#[$vdoc])* $variant = $number,)+ }
 
         impl $name {
-            /// Every value, in the order of its number.
+            /// All values, in the order of their numbers.
             pub const ALL: &'static [$name] = &[$($name::$variant,)+];
 
             /// The value with this number, if there is one.
@@ -21,10 +21,10 @@ macro_rules! vocabulary {
                 match number { $($number => Some($name::$variant),)+ _ => None }
             }
 
-            /// Its number in a frame.
+            /// The number of this value in a frame.
             pub const fn number(self) -> u8 { self as u8 }
 
-            /// Its name, as people write it.
+            /// The name of this value, as users write it.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)+ }
             }
@@ -42,7 +42,7 @@ macro_rules! vocabulary {
 }
 
 vocabulary! {
-    /// The intercepted call a frame is about.
+    /// The intercepted call that a frame is about.
     Call, "call" {
         /// `read`, `__read_chk`.
         Read = 1, "read";
@@ -62,13 +62,13 @@ vocabulary! {
         CopyFileRange = 8, "copy_file_range";
         /// `mmap`, `mmap64` with `MAP_POPULATE`; `madvise` with `MADV_POPULATE_READ`. The caller waits.
         Mmap = 9, "mmap";
-        /// `madvise`, `posix_madvise` with `WILLNEED`: an advice, nobody waits for the answer.
+        /// `madvise`, `posix_madvise` with `WILLNEED`: an advice, its caller does not wait.
         Madvise = 10, "madvise";
         /// `posix_fadvise`, `posix_fadvise64` with `WILLNEED`: an advice.
         Fadvise = 11, "posix_fadvise";
         /// `readahead`: an advice.
         Readahead = 12, "readahead";
-        /// None of ours: a test, a tool or another front door.
+        /// No intercepted call: a test, a tool or another door.
         Other = 255, "other";
     }
 }
@@ -76,27 +76,27 @@ vocabulary! {
 vocabulary! {
     /// What Seekless does with a miss: the modes of the Libception paper (section 3.2.2).
     Mode, "mode" {
-        /// Nothing: every call goes straight through.
+        /// Nothing: every call passes.
         Off = 0, "off";
         /// Time each call and report it; change nothing.
         Track = 1, "track";
-        /// One read at a time a disk, as long as the application asked for.
+        /// One read at a time per disk, as long as the application requested.
         Serialise = 2, "serialise";
         /// Enlarge each read, in the application's own thread, with no order among them.
         Prefetch = 3, "prefetch";
-        /// Both: one enlarged read at a time a disk.
+        /// Both: one enlarged read at a time per disk.
         Both = 4, "both";
     }
 }
 
 impl Call {
-    /// Whether the caller only says what it will read and goes on: its need is sent and the connection closed at once, so
-    /// an end of file after the frame does not mean that the bytes are no longer wanted.
+    /// Whether the caller only announces what it will read and goes on. Its need is sent and the connection
+    /// closed at once, so an end of file after the frame does not mean that the bytes are no longer wanted.
     pub const fn is_advice(self) -> bool {
         matches!(self, Call::Fadvise | Call::Readahead | Call::Madvise)
     }
 
-    /// How it takes the bytes that it names.
+    /// How the call takes its bytes.
     pub const fn kind(self) -> CallKind {
         match self {
             Call::Read | Call::Pread | Call::Readv | Call::Preadv | Call::Preadv2 => CallKind::Read,
@@ -107,7 +107,7 @@ impl Call {
     }
 }
 
-/// Reads a mode as people write it; `serialize` is taken for `serialise`.
+/// Parses the name of a mode; also accepts `serialize` for `serialise`.
 impl FromStr for Mode {
     type Err = &'static str;
 
@@ -126,27 +126,28 @@ vocabulary! {
     Verdict, "verdict" {
         /// The bytes were in the page cache when this was sent.
         Resident = 1, "resident";
-        /// Go on without us; the reason is beside it.
+        /// Go on without us, for the reason given.
         Pass = 2, "pass";
     }
 }
 
 vocabulary! {
-    /// Why a need was passed on.
+    /// Why a need passed.
     PassReason, "reason" {
-        /// Not passed on.
+        /// It did not pass.
         None = 0, "none";
         /// The mode does not serialise (off, track or prefetch).
         Mode = 1, "mode";
-        /// The file is not on a disk that seeks (solid-state, memory, network), or its disk is to be left alone.
+        /// The file is not on a disk that seeks (solid-state, memory, network), or its disk must be left
+        /// alone.
         NotADisk = 2, "not a disk";
         /// A bound was reached: queue, memory or descriptors.
         Full = 3, "full";
-        /// The disk returned an error or did not answer in time: the application must see that for itself.
+        /// The disk returned an error or did not answer in time: the application must get the error itself.
         DiskError = 4, "disk error";
         /// The daemon is closing.
         Closing = 5, "closing";
-        /// The descriptor is no regular file, cannot be read, or the range lies outside it.
+        /// The descriptor is not a regular file, cannot be read, or the range lies outside it.
         BadRequest = 6, "bad request";
         /// The reader is not known to be sequential, and the sizing algorithm leaves such readers alone.
         Random = 7, "random";
@@ -156,23 +157,23 @@ vocabulary! {
 vocabulary! {
     /// Why a frame was not understood.
     RefuseReason, "reason" {
-        /// Its version; the header of the refusal says what would be understood.
+        /// Its version; the header of the refusal says which would be understood.
         Version = 1, "version";
         /// Its kind.
         Kind = 2, "kind";
         /// Its length or a field.
         Malformed = 3, "malformed";
-        /// It came without the descriptor it needs, or with one too many.
+        /// It came without its descriptor, or with one that it must not have.
         Descriptor = 4, "descriptor";
-        /// The sender may not ask this.
+        /// The sender has no permission for this.
         Permission = 5, "permission";
     }
 }
 
 vocabulary! {
-    /// What is said when one daemon takes the place of another.
+    /// The steps when one daemon takes the place of another.
     TakeOverStep, "step" {
-        /// New to old: may I have the sockets?
+        /// New to old: asks for the sockets.
         Ask = 0, "ask";
         /// Old to new: the listening socket at the path.
         Socket = 1, "socket";
@@ -180,20 +181,20 @@ vocabulary! {
         Twin = 2, "twin";
         /// Old to new: the listening socket of the metrics address.
         Metrics = 3, "metrics";
-        /// Old to new: that is all.
+        /// Old to new: no more sockets follow.
         Offered = 4, "offered";
-        /// New to old: I accept connections now.
+        /// New to old: it accepts connections now.
         Serving = 5, "serving";
-        /// Old to new: I do not any more.
+        /// Old to new: it accepts no more.
         Released = 6, "released";
         /// Old to new, instead of [`TakeOverStep::Socket`]: the listening socket at a path that the service
-        /// manager made, and that no daemon changes or removes.
+        /// manager made, and that a daemon must not change or remove.
         ActivatedSocket = 7, "activated-socket";
     }
 }
 
 impl TakeOverStep {
-    /// Whether a descriptor comes with it.
+    /// Whether a descriptor comes with this step.
     pub const fn carries_descriptor(self) -> bool {
         use TakeOverStep::{ActivatedSocket, Metrics, Socket, Twin};
         matches!(self, Socket | ActivatedSocket | Twin | Metrics)

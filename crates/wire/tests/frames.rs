@@ -1,5 +1,5 @@
-//! Golden bytes, truncation, sizes, versions, and the two properties: what is written reads back, and no bytes
-//! whatever make the reader panic.
+//! Golden bytes, truncation, sizes, versions, and two properties: every frame decodes to itself, and no bytes
+//! make the decoder panic.
 
 use proptest::prelude::*;
 use seekless_wire::*;
@@ -64,7 +64,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The bytes themselves: a change here is a new version of the protocol, never an edit of this list.
+/// The bytes themselves. A change here needs a new version of the protocol, never an edit of this list.
 #[test]
 fn golden_bytes() {
     let header = |kind: &str, length: &str| format!("534b4c53010001000100{kind}{length}");
@@ -149,7 +149,7 @@ fn every_cut_is_noticed() {
         for end in 0..whole.len() {
             let got = Frame::decode(&whole[..end]);
             assert!(matches!(got, Err(DecodeError::Truncated { have, .. }) if have == end), "{end}: {got:?}");
-            // The same cut, with a length field that agrees with it.
+            // The same cut, with a length field that matches it.
             if end >= HEADER_BYTES && !matches!(frame, Frame::StatusPart(_)) {
                 let mut cut = whole[..end].to_vec();
                 cut[12..16].copy_from_slice(&(end as u32).to_le_bytes());
@@ -210,7 +210,7 @@ fn wrong_words_are_named() {
     }
 }
 
-/// A frame from the future is refused with what its sender speaks, so that the sender can come down.
+/// A frame from a newer version is refused with this build's range, so that the sender can go down.
 #[test]
 fn newer_versions_come_down() {
     let mut future = Frame::Working.encode().unwrap().as_bytes().to_vec();
@@ -220,7 +220,7 @@ fn newer_versions_come_down() {
     assert_eq!(Frame::decode(&future), Err(DecodeError::Version { written: 9, theirs }));
     assert_eq!(common_version(theirs, Versions::OURS), Some(VERSION));
 
-    // Written in our version by a newer sender: reads, and the range is passed on.
+    // Written in this build's version by a newer sender: it decodes, with the sender's range.
     future[4..6].copy_from_slice(&VERSION.to_le_bytes());
     assert_eq!(Frame::decode_with_versions(&future), Ok((Frame::Working, theirs)));
 
@@ -343,7 +343,7 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         answer,
         settings,
         refuse,
-        // Its text is filled in from the vector beside it.
+        // Its text comes from the vector beside it.
         any::<(u32, bool)>().prop_map(|(index, last)| Frame::StatusPart(StatusPart {
             index,
             last,
@@ -370,8 +370,8 @@ proptest! {
         prop_assert!(Frame::decode(&bytes).is_err() || bytes.starts_with(&MAGIC));
     }
 
-    /// Damage to a good frame either is refused, or is a frame that writes back to the very bytes it came from (but
-    /// for the header's version range, which is the sender's own): no two readings of one packet.
+    /// A damaged frame is refused, or decodes to a frame that encodes to the same bytes (except the header's
+    /// version range, which is the sender's own): no packet has two readings.
     #[test]
     fn damaged_frames_are_refused_or_canonical(
         (frame, _) in any_frame(),

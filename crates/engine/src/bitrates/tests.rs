@@ -7,7 +7,7 @@ fn id(path: &Path) -> FileId {
     FileId { dev: about.dev(), ino: about.ino() }
 }
 
-/// What one reading of a table tells, and what it leaves out.
+/// Reads a table once. Returns the bitrates, the number of lines without a result, and the first of them.
 fn read(table: &Path) -> (Bitrates, u64, Option<String>) {
     let bitrates = Bitrates::default();
     let mut reading = Reading::of(table, opened(table).unwrap()).unwrap();

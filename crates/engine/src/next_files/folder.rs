@@ -1,9 +1,10 @@
-//! A folder, listed and opened again.
+//! A folder that is listed, and its files opened.
 //!
-//! Everything here is done for a program that has opened none of it. So a path counts only if it leads to the
-//! file that the program has read, an entry only if it is the regular file that was listed, on the same file
-//! system, with the owner, group and permissions of that file: users who can read one can read both.
-//! No link is followed, and nothing but a regular file is opened: opening a device or a FIFO does something.
+//! Everything here is done for a program that has opened none of these files. So a path counts only if it
+//! leads to the file that the program has read. An entry counts only if it is the regular file that was
+//! listed, on the same file system, with the owner, group and permissions of that file: users who can read
+//! one can read both. Symlinks are not followed, and only regular files are opened, because opening a device
+//! or a FIFO has side effects.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,7 +17,7 @@ use seekless_successors::{ENTRIES_MAX, Entry};
 
 use crate::addresses::Edition;
 
-/// Who owns a file, and who may do what with it.
+/// The owner and permissions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permissions {
     uid: u32,
@@ -47,7 +48,7 @@ fn kind(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
-/// The folder of an open file by its path: path, name of the file, and what is at that path.
+/// The folder of an open file, from its path: the path, the file's name, and the file that is at that path.
 pub(crate) fn folder_of(fd: BorrowedFd<'_>) -> Option<(PathBuf, OsString, FileId)> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
     let (parent, name) = (path.parent()?, path.file_name()?);
@@ -70,7 +71,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Lists what may be files; `None` if this is not the folder of that file any more, or has too many.
+    /// Lists the entries that may be files; `None` if this is no longer the folder of that file, or has too
+    /// many entries.
     pub(crate) fn list(
         path: PathBuf,
         folder: FileId,
@@ -100,12 +102,12 @@ impl Folder {
         Some((Folder { path, names, permissions }, entries))
     }
 
-    /// The folder, if it is still there.
+    /// Opens the folder, if it is still the same.
     pub(crate) fn open(&self, folder: FileId) -> Option<OwnedFd> {
         open_folder(&self.path, folder)
     }
 
-    /// The file of an entry, if it is still that, and its like were read.
+    /// Opens the file of an entry, if it is unchanged and has the permissions of the file that was read.
     pub(crate) fn open_file(&self, dir: &OwnedFd, entry: usize, file: FileId) -> Option<(Source, Edition)> {
         let name = self.names.get(entry)?;
         let path =
@@ -189,7 +191,7 @@ mod tests {
         assert!(folder.open(id).is_none());
         fs::create_dir(&old).unwrap();
         assert!(folder.open(id).is_none(), "another folder of that name");
-        // A path that leads to another file of the same name, as from another mount namespace.
+        // A path that leads to another file of the same name, as in another mount namespace.
         let file = fs::File::open(new.join("a")).unwrap();
         fs::write(old.join("a"), "y").unwrap();
         let meta = fs::metadata(&old).unwrap();

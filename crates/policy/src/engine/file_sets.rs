@@ -1,11 +1,11 @@
-//! File sets: what their readers wait for, and what is in memory for them and not taken.
+//! File sets: the ranges that their readers wait for, and those in memory that they have not taken yet.
 //!
-//! A reader of a file set takes ranges of files in any order, so its ranges are no stream: nothing follows
-//! from where one of them lies. They are read as asked. What was read stays in the one map of bytes
-//! ([`crate::extents`]), counts against the budget and is pinned like what was read ahead of a stream,
-//! until the reader says that it has taken it ([`crate::Event::Took`]).
+//! A reader of a file set takes ranges of files in any order, so its ranges do not form a stream: the place
+//! of one says nothing about the next. They are read as asked. The bytes that were read stay in the one map
+//! of bytes ([`crate::extents`]), count against the budget, and are pinned like read-ahead, until the reader
+//! reports that it has taken them ([`crate::Event::Took`]).
 //!
-//! Which ranges are asked for, and how many, is decided in the crate `filesets`.
+//! The crate `filesets` decides which ranges are asked for, and how many.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use super::{DiskEngine, RANGES_MAX};
 use crate::{FileId, RequestId};
 
-/// What file sets have asked for and not taken.
+/// The ranges that file sets have requested and not taken.
 #[derive(Debug, Default)]
 pub(super) struct Awaited {
     /// File, start and end in whole pages.
@@ -23,18 +23,18 @@ pub(super) struct Awaited {
 }
 
 impl Awaited {
-    /// Bytes of all of them.
+    /// Total bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Start and end of each of a file.
+    /// Start and end of each range of a file.
     pub(super) fn of_file(&self, file: FileId) -> impl Iterator<Item = (u64, u64)> {
         let requests = self.files.get(&file).into_iter().flatten();
         requests.filter_map(|id| self.ranges.get(id).map(|&(_, start, end)| (start, end)))
     }
 
-    /// Ranges beyond the bound are read and not pinned.
+    /// Adds a range. Beyond the bound, ranges are read but not pinned.
     fn add(&mut self, id: RequestId, range: (FileId, u64, u64)) {
         if self.ranges.len() < RANGES_MAX {
             self.ranges.insert(id, range);
@@ -55,32 +55,32 @@ impl Awaited {
         Some(range)
     }
 
-    /// One of a file, if there is any.
+    /// A request of this file, if there is one.
     fn any_of(&self, file: FileId) -> Option<RequestId> {
         self.files.get(&file)?.first().copied()
     }
 }
 
 impl DiskEngine {
-    /// A request of a file set was admitted. Without streams nothing is pinned and nothing counts as read
-    /// ahead.
+    /// A request of a file set was admitted. If streams are not followed, nothing is pinned and nothing
+    /// counts as read ahead.
     pub(super) fn awaits(&mut self, id: RequestId, range: (FileId, u64, u64)) {
         self.stats.file_sets.requests += 1;
         if self.config.follows() {
-            // Where a name is used again, what it stood for was never said to be taken.
+            // If an id is used again, its earlier range was never reported as taken.
             self.took(id, false);
             self.awaited.add(id, range);
         }
     }
 
-    /// The file is closed: nothing of it is waited for any more.
+    /// The file is closed: forget its ranges.
     pub(super) fn forget_awaited(&mut self, file: FileId) {
         while let Some(id) = self.awaited.any_of(file) {
             self.leave_awaited(id);
         }
     }
 
-    /// What a request brought in will not be read. Its file, start and end.
+    /// The bytes of a request will not be read. Returns their file, start and end.
     fn leave_awaited(&mut self, id: RequestId) -> Option<(FileId, u64, u64)> {
         let (file, start, end) = self.awaited.remove(id)?;
         self.stats.file_sets.bytes_left = self.stats.file_sets.bytes_left.saturating_add(end - start);
@@ -89,7 +89,7 @@ impl DiskEngine {
         Some((file, start, end))
     }
 
-    /// The reader of a file set has taken what a request brought in, or never will.
+    /// The reader of a file set has taken the bytes of a request (`read`), or never will.
     pub(super) fn took(&mut self, id: RequestId, read: bool) {
         let range = if read { self.awaited.remove(id) } else { self.leave_awaited(id) };
         let Some((file, start, end)) = range else { return };
@@ -99,11 +99,11 @@ impl DiskEngine {
         }
         for (from, upto) in self.extents.pinned(file, start, end) {
             if !self.is_expected(file, from, upto) {
-                // A file set comes to each byte once: memory is best found there.
+                // A file set reads each byte once, so these pages are the best to evict.
                 self.unpin(file, from, upto, true);
             }
         }
-        // A file set has many files, and comes to each once.
+        // A file set has many files, and reads each once.
         if self.awaited.of_file(file).next().is_none() && self.following.table.of_file(file).next().is_none()
         {
             self.files.over(self.now, file);

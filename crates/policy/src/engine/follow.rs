@@ -1,16 +1,16 @@
-//! Streams: where they got to, and when their next piece is due.
+//! Streams: their positions, and when their next piece is due.
 //!
-//! A stream is fetched in pieces. While it reads one, the next is queued as soon as what is left would last
-//! only as long as the disk may take to come round to it: the trigger. Streams are served in the order in
+//! A stream is fetched in pieces. While it reads one, the next is queued at the trigger: as soon as what is
+//! left would last only as long as the disk may take to come round to it. Streams are served in the order in
 //! which they run dry.
 //!
 //! - The *budget* bounds the fetched and unread bytes of the whole disk. Over it, streams are held back and
 //!   served in the same order; a blocked client is served all the same.
 //! - *Early* pieces: a disk with nothing better to do, and memory to spare, fetches for the streams that run
-//!   dry next. Clients that came together would run dry together.
+//!   dry next. Otherwise clients that came together would run dry together.
 //!
-//! What another stream of the same file has in memory ahead of itself is not fetched again: a stream counts
-//! on it, and its pieces end where that begins.
+//! Bytes that another stream of the same file has in memory ahead of itself are not fetched again: a stream
+//! counts on them, and its pieces end where they begin.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -26,23 +26,22 @@ use crate::spindle::NewPiece;
 use crate::stream::TIME_CONSTANT_S;
 use crate::{Access, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
-/// What is kept to read ahead of need.
+/// The state that reading ahead needs.
 pub(super) struct Following {
     pub(super) config: AheadConfig,
     pub(super) table: Streams,
-    /// Streams whose next piece is not queued yet, by when they run dry.
+    /// Streams whose next piece is not queued yet, by the time at which they run dry.
     upcoming: ByTime<StreamId>,
-    /// Streams of which it is not known how much of their last read they took, by when they have taken all of
-    /// it.
+    /// Streams whose last read is unconfirmed, by the time at which they have taken all of it.
     taking: ByTime<StreamId>,
-    /// Streams whose client the kernel reads for now, as far as it was heard.
+    /// Streams that the kernel reads for now, as far as was reported.
     pub(super) by_kernel: BTreeSet<StreamId>,
-    /// When the highest bitrate was last looked for, and what it was, bytes a second.
+    /// When the highest bitrate was last computed; below, its value in bytes a second.
     pub(super) ranked: Nanos,
     pub(super) highest_bitrate: f64,
-    /// What a stream reads on the mean, bytes a second, as of then.
+    /// Mean rate of a stream at that time, bytes a second.
     pub(super) mean_rate: f64,
-    /// Streams that were not known to have stopped then.
+    /// Number of streams at that time that were not known to have stopped.
     pub(super) active: usize,
 }
 
@@ -61,12 +60,12 @@ impl Following {
         }
     }
 
-    /// When a stream has taken all of its last read.
+    /// When the next stream has taken all of its last read.
     pub(super) fn next_taken(&self) -> Option<Nanos> {
         Some(self.taking.first()?.0)
     }
 
-    /// A stream is over: no piece of it is to come.
+    /// A stream has ended: removes it from all lists.
     fn forget(&mut self, stream: StreamId) {
         self.upcoming.remove(stream);
         self.taking.remove(stream);
@@ -74,13 +73,13 @@ impl Following {
     }
 }
 
-/// Where the next page begins, at the offset itself or after it.
+/// The offset rounded up to a page.
 pub(super) fn next_page(offset: u64) -> u64 {
     offset.min(i64::MAX as u64).next_multiple_of(PAGE)
 }
 
 impl DiskEngine {
-    /// Notes where a stream got to, and whether its next piece is due.
+    /// Records an access: the new position of its stream, and when its next piece is due.
     pub(super) fn access(&mut self, access: Access) {
         let Access { file, offset, len, file_size, lba, taken } = access;
         if !self.config.hears_hits() || !self.files.used(self.now, file) {
@@ -111,8 +110,8 @@ impl DiskEngine {
         self.line_up(stream);
     }
 
-    /// The stream an access belongs to, moved on; `None` where streams are not followed. A stream that made
-    /// room for it is over.
+    /// Moves the stream of an access on, and returns it; `None` if streams are not followed. If the table was
+    /// full, the stream that made room has ended.
     pub(super) fn observe(
         &mut self,
         file: FileId,
@@ -138,9 +137,9 @@ impl DiskEngine {
         self.end_if_done(stream);
     }
 
-    /// Reads whose end was not reported, and that nothing followed, have taken all they named. But doors that
-    /// hear of reads before they are done hear of whole pages: the next one may begin in the last of them,
-    /// unless the file ends there.
+    /// Confirms reads whose end was not reported and that no other read followed: they have taken their whole
+    /// range. Doors that report reads before they are done report whole pages: the next read may begin in the
+    /// last of these pages, unless the file ends there.
     pub(super) fn confirm_taken(&mut self) {
         while let Some(id) = self.following.taking.pop_due(self.now) {
             let Some(stream) = self.following.table.get(id) else { continue };
@@ -152,7 +151,7 @@ impl DiskEngine {
         }
     }
 
-    /// Forgets a stream that has read its file to the end.
+    /// Ends a stream that has read its file to the end.
     fn end_if_done(&mut self, stream: StreamId) {
         if self.following.table.get(stream).is_some_and(Stream::at_end) {
             self.following.forget(stream);
@@ -181,8 +180,8 @@ impl DiskEngine {
         }
     }
 
-    /// Puts a stream in line for its next piece, or takes it out. When it runs dry, and what is said of the
-    /// piece.
+    /// Puts a stream in line for its next piece, or takes it out. Returns when it runs dry, and the length of
+    /// the piece.
     pub(super) fn line_up(&mut self, stream: StreamId) -> Option<(Nanos, PieceLen)> {
         self.following.table.share(stream);
         let next = self.following.table.get(stream).and_then(|reader| self.runs_dry(reader));
@@ -193,12 +192,12 @@ impl DiskEngine {
         next
     }
 
-    /// When a stream runs dry, as of its last read: what it asks for in one go it uses in the time until the
-    /// next. With that, what the sizing algorithm says of its next piece. `None` while there is nothing to
-    /// read ahead for it: it is quiet, not sequential, fetched to its end, before bytes that could not be
-    /// read, or has two pieces ahead of it (how fast it reads is not known from its first burst), or half of
-    /// one where nothing says how far it goes. Nor is there while its file is closed, which happens to files
-    /// in use when there are too many.
+    /// When a stream runs dry, counted from its last read (it uses the bytes of one request in the time until
+    /// the next), and the length of its next piece. `None` while there is nothing to read ahead for it: if it
+    /// is quiet, not sequential, fetched to its end, or in front of bytes that could not be read; if it has
+    /// two pieces ahead of it, because its rate is not known from its first burst; or half a piece, where
+    /// nothing says how far it reads. `None` also while its file is closed, which happens to files in use
+    /// when too many are open.
     fn runs_dry(&self, stream: &Stream) -> Option<(Nanos, PieceLen)> {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let next = self.next_start(stream);
@@ -209,7 +208,7 @@ impl DiskEngine {
             return None;
         }
         let len = self.piece_len(stream);
-        // What lies behind a hole is not far ahead of it either.
+        // Bytes behind a hole are not far ahead of the stream either.
         let hole = next.saturating_sub(next_page(stream.fetched));
         let ahead = stream.unread().saturating_add(hole);
         let enough = match self.starts_slowly(stream) {
@@ -219,13 +218,13 @@ impl DiskEngine {
         (!enough && len.full >= PAGE).then(|| (stream.runs_dry(stream.last, len.bitrate), len))
     }
 
-    /// Where the next piece of a stream begins. Rounded up: a page that is partly fetched is fetched.
+    /// Start of the stream's next piece, rounded up to a page: a partly fetched page counts as fetched.
     fn next_start(&self, stream: &Stream) -> u64 {
         self.holes().data_from(stream.file, next_page(stream.fetched))
     }
 
-    /// How long before a stream runs dry its next piece is due: the disk has to get through what is in line,
-    /// as many at a time as it is given.
+    /// How long before a stream runs dry its next piece is due: the time for the disk to work through its
+    /// queue, with as many reads at a time as it takes.
     fn lead(&self) -> Nanos {
         let (queued, in_flight) = self.spindle.load();
         let pieces = (queued + in_flight) as u64;
@@ -233,7 +232,7 @@ impl DiskEngine {
         backlog + backlog + self.following.config.slack
     }
 
-    /// When the next piece may be queued. What is due already was tried and has to wait for room.
+    /// When the next piece may be queued. Streams that are due already have been tried and wait for room.
     pub(super) fn next_piece_due(&self) -> Option<Nanos> {
         if self.rests {
             return None;
@@ -243,10 +242,10 @@ impl DiskEngine {
         at(time(TIME_CONSTANT_S)).or_else(|| at(self.lead()))
     }
 
-    /// The stream whose next piece is queued first: the one that runs dry first. Where a piece is what a
-    /// switch is worth and a call is blocked, it is one whose piece goes on where another ends that is being
-    /// read, or on which a call is blocked. Any other would make the blocked call wait for a switch before it
-    /// is known whether its client comes so far.
+    /// The stream whose next piece is queued first: the one that runs dry first. If the sizing algorithm
+    /// uses [`EndEvidence::Lengths`] and a call is blocked, only a stream whose piece continues one that is
+    /// being read, or on which a call is blocked. Any other piece would make the blocked call wait for a
+    /// switch before it is known whether its client reads that far.
     fn next_ahead(&self) -> Option<StreamId> {
         let following = &self.following;
         let (_, first) = following.upcoming.first()?;
@@ -261,14 +260,14 @@ impl DiskEngine {
         })
     }
 
-    /// Queues the next pieces of streams: those due and, while the queue is short and memory plentiful,
-    /// others.
+    /// Queues the next pieces of streams: those that are due and, while the queue is short and memory
+    /// plentiful, others.
     pub(super) fn read_ahead(&mut self) {
         let most = if self.rests { 0 } else { self.config.constants.queue_ahead as usize };
         while let Some(stream) = self.next_ahead()
             && self.spindle.queued_ahead() < most
         {
-            // Others may have fetched for it since.
+            // Another stream may have fetched for it since.
             let Some((dry, len)) = self.line_up(stream) else { continue };
             if self.next_ahead() != Some(stream) {
                 continue;
@@ -288,7 +287,7 @@ impl DiskEngine {
             if !self.queue_ahead(stream, piece) {
                 return;
             }
-            // One early piece at a time: the next when it reads again.
+            // One early piece at a time: the next when the stream reads again.
             if !due {
                 self.following.upcoming.remove(stream);
             }
@@ -307,14 +306,14 @@ impl DiskEngine {
             Some(next) => end.min(next.max(start + PAGE) / PAGE * PAGE),
             None => end,
         };
-        // Where the whole piece finds no room half of it will do.
+        // If the budget has no room for the whole piece, half is enough.
         let room = self.memory.budget().saturating_sub(self.budgeted()) / PAGE * PAGE;
         let least = end.checked_sub(start)?.min(len / 2);
         let end = end.min(start.saturating_add(room));
         (room >= least.max(1)).then_some((start, end))
     }
 
-    /// Queues the parts of a piece that no other piece brings in; `false` if the queue is at its bound.
+    /// Queues the parts of a piece that no other piece brings in. Returns `false` if the queue is full.
     fn queue_ahead(&mut self, stream: StreamId, (start, end): (u64, u64)) -> bool {
         let Some(reader) = self.following.table.get(stream) else { return false };
         let file = reader.file;
@@ -336,9 +335,9 @@ impl DiskEngine {
         true
     }
 
-    /// The streams that count on the byte at `offset` being in memory.
+    /// The streams that expect the byte at `offset` to be in memory.
     pub(super) fn counting_on(&self, file: FileId, offset: u64) -> Vec<StreamId> {
-        // What lies before a stream's position had been read: another client begins close behind, or this one
+        // Bytes before a stream's position had been read: another client begins close behind, or this one
         // reads again.
         let counting =
             self.following.table.of_file(file).filter(|(_, s)| (s.position..s.fetched).contains(&offset));

@@ -1,9 +1,9 @@
 //! Memory by next use: what leaves when memory is full.
 //!
-//! What a stream has passed is used again by the next stream behind it, the nearest first. When memory is
-//! full everything behind the streams is looked at once, and what is used last leaves, until there is room
-//! for a while. What was fetched and not read stays, and so does a [`PIECE`] behind each stream, because
-//! servers read a little twice.
+//! Bytes that a stream has passed are used again by the next stream behind it; the nearer it is, the sooner.
+//! When memory is full, all bytes behind streams are examined in one pass, and those used last leave until
+//! there is room for a while. Fetched and unread bytes stay, and so does a [`PIECE`] behind each stream,
+//! because servers read a little twice.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use super::{DiskEngine, RANGES_MAX};
 use crate::FileId;
 use crate::pool::Held;
 
-/// Bytes behind the streams of a file, and when they are used again.
+/// Bytes behind the streams of a file, and the time until they are used again.
 struct Behind {
     next_use: Nanos,
     file: FileId,
@@ -23,13 +23,13 @@ struct Behind {
 }
 
 impl DiskEngine {
-    /// Where memory is full: gives back what is used last.
+    /// If memory is full, gives back the bytes that are used last.
     pub(super) fn make_room(&mut self) {
         if !self.config.follows() || self.memory.excess(self.extents.occupied()) == 0 {
             return;
         }
-        // What lies in files that are closed cannot be given back. It was used longest ago, so the kernel
-        // evicts it first.
+        // Bytes of closed files cannot be given back. They were used longest ago, so the kernel evicts them
+        // first.
         let closed: Vec<FileId> = self.extents.files().filter(|&file| !self.files.is_open(file)).collect();
         closed.into_iter().for_each(|file| self.extents.forget(file));
         let excess = self.memory.excess(self.extents.occupied());
@@ -45,7 +45,7 @@ impl DiskEngine {
         self.memory.left(self.now, last.filter(|_| freed >= excess), self.extents.occupied());
     }
 
-    /// What this disk makes of its memory, for the pool of all disks.
+    /// This disk's report to the pool of all disks.
     pub fn held(&self) -> Held {
         let last = match self.memory.horizon() {
             Some(horizon) => Some(horizon),
@@ -56,7 +56,7 @@ impl DiskEngine {
         Held { occupied: self.extents.occupied(), price, is_short: self.memory.is_short() }
     }
 
-    /// Everything in memory that lies behind streams, in pieces.
+    /// All bytes in memory behind streams, in pieces.
     fn behind(&self) -> Vec<Behind> {
         let least = self.extents.occupied() / RANGES_MAX as u64;
         let piece = self.size.full(None, 0.0).0.max(PIECE).max(least);
@@ -82,8 +82,8 @@ impl DiskEngine {
         behind
     }
 
-    /// How long until the byte at this offset is used, as far as streams tell: by the next one behind it, or
-    /// by one that is to begin at the head of the file.
+    /// Time until the byte at this offset is used, as far as streams tell: by the next stream behind it, or
+    /// by one that is expected at the head of the file.
     fn next_use(&self, file: FileId, offset: u64) -> Nanos {
         let table = &self.following.table;
         let mean = self.following.mean_rate;
@@ -101,7 +101,7 @@ impl DiskEngine {
     }
 }
 
-/// The time that a read of these bytes takes at this rate.
+/// Time to read these bytes at this rate.
 fn takes(bytes: u64, rate: f64) -> Nanos {
     if rate > 0.0 { Nanos::from_secs_f64(bytes as f64 / rate) } else { Nanos::MAX }
 }

@@ -1,18 +1,18 @@
-//! How long a piece is: what the sizing algorithm says, cut to what memory bears and to what its stream is
-//! likely to read.
+//! Length of a piece: the prefetch size of the sizing algorithm, cut to what fits into memory and to what its
+//! stream is likely to read.
 //!
-//! - The *share*: with many streams a piece is no longer than what the budget bears if every stream has one,
-//!   as full as they are seen to be on the mean; nor longer than it is worth where memory is short, because
-//!   the same memory would keep bytes that are used again ([`crate::memory`]).
-//! - The *wait*: where many are blocked a piece is no longer than what lets each of them have the next in
+//! - The *share*: with many streams a piece is at most the length at which one for every stream fits into the
+//!   budget, given how full pieces are on average. It is also no longer than it is worth when memory is
+//!   short, because the same memory would keep bytes that are used again ([`crate::memory`]).
+//! - The *wait*: with many blocked clients, a piece is short enough that each of them gets its next one in
 //!   time ([`LongestWait`]).
 //! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read
-//!   so far, and the first is half of the full size (or what the sizing algorithm says). It is slow start
-//!   (\[C\] 2) driven by what the client did, not by how often it was prefetched for. Where clients are seen
-//!   to stay ([`crate::Persistence`]) it does not bind.
+//!   so far, and the first is half of the full size (or the length that the sizing algorithm gives). It is
+//!   slow start (\[C\] 2), driven by what the client read and not by how often it was prefetched for. It does
+//!   not apply once clients are seen to stay ([`crate::Persistence`]).
 //! - *Runs*: where readers that do not begin at the head of a file stop at about the same length, as peers do
-//!   that take a piece of a file each, no piece goes further. For a reader that said it reads at random
-//!   nothing is read beyond what it asks for until that is known.
+//!   that each take a piece of a file, no piece goes further. For a reader that announced random reads,
+//!   nothing beyond its requests is read until that length is known.
 //! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
 
 use alloc::vec::Vec;
@@ -25,32 +25,32 @@ use crate::config::KERNEL_READ_AHEAD;
 use crate::{EndEvidence, LongestWait, PAGE, Stream};
 use seekless_sizing::controller::Situation;
 
-/// How often the sizing algorithm hears of what happened, and how soon after the start the highest bitrate is
-/// first looked for: far below any interval at which a size is adjusted. A start size may be far off.
+/// How often the sizing algorithm is updated, and how soon after the start the highest bitrate is first
+/// computed, because a start size may be far off. Far below any interval at which a size is adjusted.
 const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 
-/// How often the highest bitrate is looked for, which is one pass over all streams.
+/// How often the highest bitrate is computed, in one pass over all streams.
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
 
-/// Pieces that the automatic wait allows to everybody, in what the disk transfers in one switch: the disk
-/// then transfers in sixteen parts of seventeen of its time. At half of it the median closed loop of 24 drawn
-/// machines is 1.5 % slower, and the longest waits are 0.81 of the best-tuned kernel's instead of 0.94; at
-/// double they are longer than that kernel's.
+/// Length of the pieces that the automatic wait allows to everybody, in units of what the disk transfers in
+/// one switch. The disk then transfers during sixteen seventeenths of its time. At half, the median closed
+/// loop of 24 drawn machines is 1.5 % slower, and the longest waits are 0.81 instead of 0.94 of those of the
+/// best-tuned kernel; at double they are longer than that kernel's.
 const WAIT_DEPTHS: f64 = 16.0;
 
-/// What the sizing algorithm says about a stream's pieces, in bytes.
+/// The length that the sizing algorithm gives for a stream's pieces, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PieceLen {
     pub(super) full: u64,
     first: u64,
-    /// It ends where streams of this kind end: that is known, and the stream need not earn it.
+    /// The piece ends where streams of this kind end. That end is known, so slow start does not apply.
     cut: bool,
-    /// The stream's bitrate if it was told, bytes a second.
+    /// The stream's bitrate if it was given, bytes a second.
     pub(super) bitrate: Option<f64>,
 }
 
 impl DiskEngine {
-    /// Tells the sizing algorithm what happened, and the time.
+    /// Updates the sizing algorithm with what happened and the time.
     pub(super) fn look_at_size(&mut self) {
         let due = self.size.next_deadline().is_some_and(|at| at <= self.now);
         if self.rests || (!due && self.now < self.next_look) {
@@ -63,7 +63,7 @@ impl DiskEngine {
         self.size.observe(self.now, seen);
     }
 
-    /// What the algorithm says about the pieces of a stream that begin where it is fetched to.
+    /// The length that the algorithm gives for a piece at the end of what the stream has fetched.
     pub(super) fn piece_len(&self, stream: &Stream) -> PieceLen {
         let lba = stream.address_of(stream.fetched);
         let bitrate = self.bitrate_of(stream).map_or(0.0, |rate| self.sized_by(stream, rate));
@@ -74,7 +74,7 @@ impl DiskEngine {
         PieceLen { full: full.0, first, cut, bitrate: self.told(stream) }
     }
 
-    /// Longest piece for a stream: persistence and share, at least a page.
+    /// Maximum length of a stream's pieces, after persistence and share; at least a page.
     pub(super) fn piece_max(&self, stream: &Stream, len: PieceLen) -> u64 {
         let PieceLen { full, first, cut, .. } = len;
         let grown = match cut || self.following.table.persistence().stays() {
@@ -82,7 +82,7 @@ impl DiskEngine {
             false => stream.consumed.max(first),
         };
         let len = full.min(grown).min(self.share()).max(PAGE) / PAGE * PAGE;
-        // A tail of less than half a piece goes with it, instead of costing a switch of its own.
+        // Fetch a tail of less than half a piece along with it, instead of with a switch of its own.
         let rest = next_page(stream.file_size).saturating_sub(next_page(stream.fetched));
         let tail = rest.saturating_sub(len);
         let tuned = self.size.end_evidence() == EndEvidence::Ends;
@@ -92,15 +92,15 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes that bound a stream's pieces: what memory bears, what it is worth, what others wait for.
+    /// Bound on the pieces of all streams: what fits into memory, what it is worth, how long others wait.
     pub(super) fn share(&self) -> u64 {
         let bears = self.memory.share(self.following.table.sharing());
         let worth = self.memory.worth(self.following.mean_rate, self.service.depth());
         bears.min(worth).min(self.wait_allows())
     }
 
-    /// Longest pieces with which a client waits no longer than it may for what others are blocked on. Where
-    /// that cannot be had, what the disk transfers in one switch.
+    /// Maximum length of pieces at which clients wait no longer than allowed for those of others; at least
+    /// what the disk transfers in one switch.
     fn wait_allows(&self) -> u64 {
         let others = self.spindle.turns().saturating_sub(1) as f64 / self.spindles() as f64;
         let depth = self.service.depth().0 as f64;
@@ -116,8 +116,7 @@ impl DiskEngine {
         (waited_for / others - depth).max(depth) as u64
     }
 
-    /// Bytes beyond which no piece is to go: none where as much is fetched as a client is as likely to go on
-    /// for as not.
+    /// Bytes a stream is likely to go on for; no piece goes beyond. 0 once the median remainder is fetched.
     fn rest(&self, stream: &Stream) -> u64 {
         match self.median_rest(stream) {
             Some(rest) if rest <= stream.unread() => 0,
@@ -126,9 +125,9 @@ impl DiskEngine {
         }
     }
 
-    /// Longest piece for a stream of which nothing says how far it goes: what it has read so far, and at
-    /// least what the disk transfers in two switches, beyond which a longer piece gains little. Clients that
-    /// begin at the head of a file mostly go on.
+    /// Maximum length for a stream of unknown length: what it has read so far, and at least what the disk
+    /// transfers in two switches, beyond which a longer piece gains little. Clients that begin at the head of
+    /// a file mostly go on.
     fn slow_start(&self, stream: &Stream) -> u64 {
         match self.starts_slowly(stream) {
             true => stream.run.max(2 * self.service.depth().0.min(1 << 40)),
@@ -136,13 +135,13 @@ impl DiskEngine {
         }
     }
 
-    /// Whether nothing says how far a stream goes.
+    /// Whether nothing is known of how far a stream reads.
     pub(super) fn starts_slowly(&self, stream: &Stream) -> bool {
         self.size.end_evidence() == EndEvidence::Ends && self.following.table.is_unknown(stream)
     }
 
-    /// Bytes beyond what is fetched for a stream at which those of its kind stop, if a piece is to end there.
-    /// A paper's sizes are left as they are, but for readers that said they read at random.
+    /// Bytes from the end of what is fetched to where streams of this kind stop, if a piece is to end there.
+    /// The sizes of the papers are not changed, except for readers that announced random reads.
     fn run_rest(&self, stream: &Stream) -> u64 {
         if !stream.random && self.size.end_evidence() == EndEvidence::Ignored {
             return u64::MAX;
@@ -155,16 +154,16 @@ impl DiskEngine {
         rest.saturating_sub(stream.unread())
     }
 
-    /// How far half of those went on that came as far as this stream, where that is known and the sizing
-    /// algorithm goes by it. One that reads at random goes on as far as its kind is known to.
+    /// Median of how much further streams read that came as far as this one, if it is known and the sizing
+    /// algorithm uses it. A reader at random reads as far as its kind is known to.
     pub(super) fn median_rest(&self, stream: &Stream) -> Option<u64> {
         if stream.random {
             return Some(self.following.table.run_rest(stream).unwrap_or(0));
         }
         let counts = match self.size.end_evidence() {
             EndEvidence::Ignored => false,
-            // Every other viewer goes on further, and would wait. What those cost that do not, the size
-            // allows for.
+            // Every second viewer reads further and would have to wait. The size already allows for the cost
+            // of those that do not.
             EndEvidence::Ends => !stream.is_sequential(&self.following.config.streams),
             EndEvidence::Lengths => true,
         };
@@ -172,20 +171,20 @@ impl DiskEngine {
         counts.then(|| known().or_else(|| self.following.table.run_rest(stream))).flatten()
     }
 
-    /// Configured, else told of the file.
+    /// Configured bitrate, else the one given for the file.
     fn told(&self, stream: &Stream) -> Option<f64> {
         let told = self.config.bitrate.or_else(|| self.files.bitrate(stream.file));
         told.map(|b| b as f64)
     }
 
-    /// Configured, else told of the file, else as its client shows.
+    /// Configured bitrate, else the one given for the file, else the observed one.
     fn bitrate_of(&self, stream: &Stream) -> Option<f64> {
         self.told(stream).or_else(|| stream.bitrate(self.now))
     }
 
-    /// The bitrate a stream's size goes by. What its client shows, if that counts at all, is uncertain by a
-    /// factor of two (a viewer's first burst looks three times as fast as it is), so only less than half of
-    /// the highest differs from it.
+    /// The bitrate that scales a stream's size. An observed bitrate, if it counts at all, may be wrong by a
+    /// factor of two (a viewer's first burst looks three times as fast as it is), so it counts only below
+    /// half of the highest.
     fn sized_by(&self, stream: &Stream, rate: f64) -> f64 {
         let highest = self.following.highest_bitrate;
         let tells = self.config.scale_by_observed && rate < highest / 2.0;
@@ -195,7 +194,7 @@ impl DiskEngine {
         }
     }
 
-    /// Looks for the highest bitrate of now, and tells the sizing algorithm of memory and clients.
+    /// Computes the current highest bitrate, and updates the sizing algorithm's view of memory and clients.
     pub(super) fn rank_bitrates(&mut self) {
         let following = &self.following;
         let every = if following.ranked == Nanos::ZERO { LOOK_EVERY } else { RANK_EVERY };

@@ -1,4 +1,4 @@
-//! What becomes of a request: it is laid over the pieces, waits for them, and is answered once.
+//! Requests: each is laid over the pieces, waits for them, and is answered once.
 
 use alloc::vec::Vec;
 
@@ -11,23 +11,22 @@ use crate::piece::{Plan, Turn, Wanted, address};
 use crate::spindle::{Answered, Blocked, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
-/// How long a program that reads small files in the order of the disk is left alone. At half of it the
-/// questions take twice as much of its time; at double, a stream that begins meanwhile has reads that nobody
-/// ordered beside it for twice as long.
+/// How long a program that reads small files in disk order is left alone. At half, asking takes twice as much
+/// of its time. At double, a stream that begins meanwhile competes with unordered reads for twice as long.
 pub const LEFT_ALONE: Nanos = Nanos::from_millis(100);
 
-/// What is done about a miss.
+/// How a miss is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissAction {
-    /// It is read together with what follows.
+    /// Read the range and what follows.
     ReadAhead,
-    /// It is read, and no more than it.
+    /// Read only the range.
     ReadAsAsked,
-    /// Its client reads for itself.
+    /// Pass: the client reads for itself.
     PassThrough,
 }
 
-/// What of a request is served; `None` if it lies beyond the end of its file.
+/// The part of a request that is served; `None` if it lies beyond the end of its file.
 fn wanted(request: &Request, read_max: u64) -> Option<Wanted> {
     Wanted::of(request.offset, request.len, request.file_size, read_max)
 }
@@ -45,7 +44,7 @@ impl DiskEngine {
         }
     }
 
-    /// A client reads these bytes itself.
+    /// Records that a client reads these bytes itself.
     pub(super) fn left_to_client(&mut self, file: FileId, start: u64, end: u64) {
         if self.config.hears_hits() {
             for (start, end) in self.holes().data(file, start, end) {
@@ -54,7 +53,7 @@ impl DiskEngine {
         }
     }
 
-    /// Lays the request over the pieces; on an error nothing is queued.
+    /// Lays the request over the pieces. On an error nothing is queued.
     fn admit(&mut self, request: &Request) -> Result<(), Reason> {
         if matches!(self.config.mode, Mode::Off | Mode::Track) {
             return Err(Reason::Mode);
@@ -84,7 +83,7 @@ impl DiskEngine {
         if !along && !foretold && !file_set {
             self.files.told_random(request.file, random);
         }
-        // A file set is no stream: it goes where the disk goes.
+        // A file set has no stream.
         let stream = match file_set {
             true => None,
             false => self.follow_miss(request, wanted, &existing),
@@ -152,8 +151,8 @@ impl DiskEngine {
         Ok(())
     }
 
-    /// Notes that a small file is read, and says whether nothing can better how: such files are read in the
-    /// order of the disk as it is, and the disk has nothing else to do.
+    /// Records a read of a small file. Returns `true` if it should pass: the readers are already in disk
+    /// order, and the disk has nothing else to do.
     fn goes_by_itself(&mut self, request: &Request) -> bool {
         let Demand { along, foretold, file_set, .. } = request.demand;
         let (Some(Lba(from)), 0) = (request.lba, request.offset) else { return false };
@@ -170,8 +169,8 @@ impl DiskEngine {
         alone
     }
 
-    /// When a piece is due that a request waits for: at once, or a read's time before the deadline that its
-    /// client named.
+    /// When a piece that a request waits for is due: at once, or one read before the deadline that its client
+    /// gave.
     fn due(&self, demand: Demand) -> Nanos {
         if demand.file_set {
             return Nanos::MAX;
@@ -180,11 +179,11 @@ impl DiskEngine {
         Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max)
     }
 
-    /// A miss that reaches the end of its file is never left alone: no piece could go beyond it. At the head
-    /// of a file a client counts as sequential from its first read, as in Linux, unless those that came as
-    /// far went no further. One that said it reads at random counts as sequential nowhere. Beside a read of
-    /// the kernel's (`along`) nobody waits for what is read here, so nothing is read for a client that is not
-    /// known to go on, however much it asked for.
+    /// A miss that reaches the end of its file never passes: no piece could go beyond it. At the head of a
+    /// file a client counts as sequential from its first read, as in Linux, unless those that came as far
+    /// read no further. A client that announced random reads never counts as sequential. Beside a read of the
+    /// kernel's (`along`) no client waits, so nothing is read for a client that is not known to go on,
+    /// however much was requested.
     fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, along: bool) -> MissAction {
         let Some(stream) = stream.and_then(|id| self.following.table.get(id)) else {
             return MissAction::ReadAhead;
@@ -201,11 +200,11 @@ impl DiskEngine {
         let evidence = self.size.end_evidence();
         let unknown = match evidence {
             EndEvidence::Ignored => false,
-            // Until it is known how far clients read.
+            // Applies until it is known how far clients read.
             EndEvidence::Ends => !sequential && rest.is_none(),
             EndEvidence::Lengths => !sequential,
         };
-        // What is no longer than the kernel's own read-ahead costs two seeks at most when it is passed.
+        // If a read no longer than the kernel's own read-ahead passes, it costs two seeks at most.
         let long = !along && (evidence == EndEvidence::Ends || stream.random) && len > PIECE;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
@@ -215,8 +214,8 @@ impl DiskEngine {
         }
     }
 
-    /// Notes a read that is about to miss; what it reads is reported when it is done. Where its stream
-    /// counted on bytes that are neither queued nor in flight, they were evicted.
+    /// Records a read that is about to miss; the read itself is reported when it is done. If its stream
+    /// expected bytes there that are neither queued nor in flight, they were evicted.
     fn follow_miss(
         &mut self,
         request: &Request,
@@ -224,7 +223,7 @@ impl DiskEngine {
         existing: &[(ReadId, u64, u64)],
     ) -> Option<StreamId> {
         let expected = self.counting_on(request.file, wanted.start);
-        // A hole is never there, and no page of it was evicted.
+        // A hole is never in memory, so none of its pages was evicted.
         let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end)
             || self.holes().data_from(request.file, wanted.start) > wanted.start;
         let from = request.from.min(request.offset);
@@ -236,15 +235,16 @@ impl DiskEngine {
         if expected.contains(&stream) {
             self.following.table.lost(stream, wanted.start);
         }
-        // One page is known to be missing, also where nothing is read now.
+        // One page is known to be missing, even if nothing is read now.
         self.unpin(request.file, wanted.start, wanted.start + PAGE, false);
         self.extents.missing(self.now, request.file, wanted.start, wanted.start + PAGE);
         Some(stream)
     }
 
-    /// Takes note of the requests that were answered and the pieces that were withdrawn meanwhile.
+    /// Processes the requests that were answered and the pieces that were withdrawn since the last call.
     pub(super) fn settle(&mut self) {
-        // These were never fetched, so they are not evicted: no stream counts on them any more.
+        // Withdrawn pieces were never fetched, so they do not count as evicted; no stream expects them any
+        // more.
         for piece in self.spindle.take_withdrawn() {
             self.stats.dropped += 1;
             self.not_coming(piece.file, piece.start, piece.start + 1);
@@ -254,7 +254,7 @@ impl DiskEngine {
             self.stats.answered(verdict);
             if verdict == Verdict::Resident {
                 self.stats.wait.record(waited);
-                // Where accesses are not reported, an answer stands for the read that follows it.
+                // If accesses are not reported, an answer stands for the read that follows it.
                 if !self.config.hears_hits() {
                     self.extents.used(file, start, end);
                 }
@@ -262,8 +262,8 @@ impl DiskEngine {
         }
     }
 
-    /// What was to come of a file from `start` on will not: no stream counts on it any more that counted on
-    /// some of the bytes before `end`. Those streams.
+    /// Cancels expected data of a file from `start` on, for each stream that expected some of the bytes
+    /// before `end`. Returns these streams.
     pub(super) fn not_coming(&mut self, file: FileId, start: u64, end: u64) -> Vec<StreamId> {
         let table = &mut self.following.table;
         let counting = table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
@@ -272,8 +272,8 @@ impl DiskEngine {
         counting
     }
 
-    /// Longest piece for a blocked client; `None` when streams are not followed. It is served whether there
-    /// is room in the budget or not, with half a piece where the budget is exceeded.
+    /// Maximum length of a piece for a blocked client; `None` if streams are not followed. The budget does
+    /// not delay it, but halves it when exceeded.
     fn piece_max_blocked(&self, stream: Option<StreamId>) -> Option<u64> {
         let stream: &Stream = self.following.table.get(stream?)?;
         let piece = self.piece_max(stream, self.piece_len(stream));
@@ -284,8 +284,8 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes from `start` to where memory is thought to hold what comes, for this stream or another of the
-    /// file: none where a client missed what was given back behind it.
+    /// Bytes from `start` to the next bytes that are thought to be in memory, for this stream or another of
+    /// the file. 0 if the stream had fetched `start` already: its client missed bytes that were given back.
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
         let Some(id) = stream else { return u64::MAX };
         let own = self.following.table.get(id).map_or(0, |s| s.fetched);

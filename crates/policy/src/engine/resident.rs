@@ -1,8 +1,8 @@
-//! What is in memory: what reads bring in, what is evicted, what is pinned and what is given back.
+//! What is in memory: bytes that reads bring in, bytes evicted, pinned and given back.
 //!
 //! A piece that has arrived is pinned until the streams it was fetched for have passed it. A stream keeps a
 //! [`PIECE`] behind itself, because servers read a little twice. What leaves when memory is full is decided
-//! elsewhere ([`super::foresight`]).
+//! in [`super::foresight`].
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,8 @@ use super::follow::next_page;
 use crate::extents::Evicted;
 use crate::{Action, FileId, Outcome, PAGE, ReadId, Stream, StreamId};
 
-/// Streams whose memory is probed at each report of the machine's memory: some hundred microseconds.
+/// Streams whose memory is probed at each report of the machine's memory; that takes some hundred
+/// microseconds.
 const PROBES: usize = 64;
 
 /// The whole pages of a range.
@@ -31,7 +32,7 @@ impl DiskEngine {
 
     pub(super) fn gone(&mut self, read: ReadId, from: u64, upto: u64) {
         let Some(flight) = self.spindle.flight(read) else { return };
-        // What has been reported as there is no business of the read any more.
+        // Bytes reported as arrived no longer belong to the read.
         let (file, from, upto) = (flight.piece.file, from.max(flight.resident), upto.min(flight.piece.end));
         self.extents.gone(self.now, file, from, upto);
     }
@@ -73,7 +74,8 @@ impl DiskEngine {
         }
         self.files.released(self.now, file);
         if self.config.follows() {
-            // Its stream may have ended while it was read: what is found gone of it later is no eviction.
+            // Its stream may have ended during the read. Bytes of it that are found missing later do not
+            // count as evicted.
             let counting = self.counted_on(file);
             self.extents.abandon_uncounted(file, start, end, &counting);
         }
@@ -82,10 +84,10 @@ impl DiskEngine {
         }
     }
 
-    /// The bytes `[start, end)` were seen not to be in memory. Streams that count on them are fetched for
-    /// again.
+    /// The bytes `[start, end)` were found not to be in memory. They are fetched again for the streams that
+    /// expect them.
     pub(super) fn found_missing(&mut self, file: FileId, start: u64, end: u64) {
-        // A page is missing or it is not.
+        // Residency is per page.
         let (start, end) = (start / PAGE * PAGE, next_page(end));
         let is_hole = self.holes().data_from(file, start) > start;
         if start >= end || is_hole || self.spindle.is_under_way(file, start, end) {
@@ -98,7 +100,7 @@ impl DiskEngine {
         }
     }
 
-    /// Tells the memory controller of evictions noticed meanwhile.
+    /// Reports evictions found since the last call to the memory controller.
     pub(super) fn note_evictions(&mut self) {
         let unread = self.budgeted();
         for Evicted { bytes, fetched } in self.extents.take_evicted() {
@@ -110,19 +112,19 @@ impl DiskEngine {
         self.unpin_forgotten();
     }
 
-    /// What the map has no room for is not pinned any more.
+    /// Unpins ranges that the map had no room for.
     pub(super) fn unpin_forgotten(&mut self) {
         for (file, start, end) in self.extents.take_forgotten_pins() {
             self.hints.push_back(Action::Unpin { file, offset: start, len: end - start, cold: false });
         }
     }
 
-    /// Asks the driver whether what was fetched for some streams is still there, those probed longest ago
-    /// first.
+    /// Asks the driver whether the bytes fetched for some streams are still in memory, the streams probed
+    /// longest ago first.
     pub(super) fn probe(&mut self) {
         for _ in 0..PROBES {
             let Some((id, file, start, end)) = self.next_unread() else {
-                // All have been probed: from the first again, next time.
+                // All have been probed: start over next time.
                 self.probed = None;
                 return;
             };
@@ -133,18 +135,18 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes that should lie in memory, fetched and not read, of the first stream after the one probed last
-    /// that has any.
+    /// The fetched and unread bytes of the next stream after the one probed last that has any.
     fn next_unread(&self) -> Option<(StreamId, FileId, u64, u64)> {
         let (id, stream) = self.following.table.next_unread(self.probed)?;
         let pieces = self.spindle.pieces_of(stream.file);
-        // What is still to come is no evidence.
+        // Bytes still in flight are no evidence.
         let coming = pieces.iter().filter(|&&(_, from, to)| from < stream.fetched && stream.position < to);
         let end = coming.map(|&(_, from, _)| from).min().unwrap_or(stream.fetched).min(stream.fetched);
         Some((id, stream.file, stream.position, end.max(stream.position)))
     }
 
-    /// Whether a stream is to come for these bytes, or may be: without streams it is not known.
+    /// Whether a stream is expected to read these bytes. `true` if streams are not followed, because then it
+    /// is not known.
     pub(super) fn is_expected(&self, file: FileId, start: u64, end: u64) -> bool {
         !self.config.follows()
             || self.following.table.of_file(file).any(|(_, stream)| stream.passed < end)
@@ -152,8 +154,8 @@ impl DiskEngine {
             || self.spindle.is_under_way(file, start, end)
     }
 
-    /// Up to where in `[start, end)` no stream is still to come for what was fetched on its behalf, or may
-    /// read a little of it again; `end` where there is no such stream.
+    /// The offset in `[start, end)` up to which all streams have passed the bytes fetched for them, with the
+    /// distance that a server may read twice; `end` if no stream is expected.
     fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
         let streams = self.following.table.of_file(file).filter(|(_, s)| s.fetched > start);
         let awaiting = streams.map(|(_, s)| s.passed.saturating_sub(PIECE));
@@ -161,13 +163,14 @@ impl DiskEngine {
         awaiting.chain(file_sets).min().map_or(end, |behind| behind.max(start).min(end))
     }
 
-    /// A piece has arrived: what streams are still to come for is pinned, and as much is renewed.
+    /// A piece has arrived: pins the bytes that streams are expected to read, and renews as many pinned
+    /// bytes.
     fn pin(&mut self, file: FileId, start: u64, end: u64) {
         if !self.config.pins() {
             return;
         }
         let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
-        // What was pinned before and is read again had been evicted all the same.
+        // A range that was pinned before and is read again had been evicted despite the pin.
         self.renew(file, from.max(start), end);
         let ranges = self.extents.unpinned(file, from.max(start), end);
         for (from, to) in ranges.into_iter().map(whole_pages) {
@@ -188,21 +191,21 @@ impl DiskEngine {
         }
     }
 
-    /// The driver does again what keeps what is pinned of these bytes in memory.
+    /// Tells the driver to renew the pinned ranges of these bytes.
     fn renew(&mut self, file: FileId, start: u64, end: u64) {
         for (from, to) in self.extents.pinned(file, start, end) {
             self.hint(Action::Renew { file, offset: from, len: to - from });
         }
     }
 
-    /// A stream read `[offset, upto)`: what all streams of the file have passed by now is unpinned, in steps.
+    /// A stream read `[offset, upto)`: unpins, in steps, the bytes that all streams of the file have passed.
     pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
         let ranges = self.extents.pinned_around(file, offset.saturating_sub(PIECE), upto);
         self.unpin_before(file, ranges, upto, PIECE);
     }
 
-    /// What all streams of the file have passed of these pinned ranges, before `upto`, is unpinned: `least`
-    /// bytes, or to the end of a range.
+    /// Unpins what all streams of the file have passed of these pinned ranges before `upto`: at least `least`
+    /// bytes at a time, or to the end of a range.
     fn unpin_before(&mut self, file: FileId, ranges: Vec<(u64, u64)>, upto: u64, least: u64) {
         for (from, end) in ranges {
             let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
@@ -213,7 +216,7 @@ impl DiskEngine {
         }
     }
 
-    /// What of these bytes is pinned need not stay.
+    /// Unpins the pinned parts of these bytes.
     pub(super) fn unpin(&mut self, file: FileId, start: u64, end: u64, cold: bool) {
         for (from, to) in self.extents.pinned(file, start, end) {
             self.extents.unpin(file, from, to);
@@ -221,7 +224,8 @@ impl DiskEngine {
         }
     }
 
-    /// The ranges that streams and file sets count on, by rising offset: fetched for them and not read.
+    /// The ranges that streams and file sets expect in memory: fetched for them and not read. By rising
+    /// offset.
     pub(super) fn counted_on(&self, file: FileId) -> Vec<(u64, u64)> {
         let streams = self.following.table.of_file(file);
         let mut ranges: Vec<(u64, u64)> = streams.map(|(_, s)| (s.position, s.fetched)).collect();
@@ -230,11 +234,11 @@ impl DiskEngine {
         ranges
     }
 
-    /// A stream is over: what was fetched for it alone is abandoned.
+    /// A stream has ended: the bytes fetched for it alone are abandoned.
     pub(super) fn stream_ended(&mut self, over: &Stream) {
         let counting = self.counted_on(over.file);
         self.extents.stream_ended(over.file, over.position, &counting);
-        // Of the whole file: what lies behind it or beyond a hole may have been pinned for it as well.
+        // Over the whole file: bytes behind it or beyond a hole may have been pinned for it too.
         self.unpin_before(over.file, self.extents.pinned(over.file, 0, u64::MAX), u64::MAX, 0);
     }
 
@@ -254,7 +258,7 @@ impl DiskEngine {
         }
     }
 
-    /// Gives back once more what may not have left memory the time before.
+    /// Gives back again what may have stayed in memory after the last attempt.
     pub(super) fn drop_again(&mut self) {
         while let Some(ripe) = self.drops.ripe(self.now) {
             if !ripe.again() || !self.files.is_open(ripe.file) {
@@ -269,7 +273,7 @@ impl DiskEngine {
         }
     }
 
-    /// Gives back what a cache above has now, in whole pages, unless a stream comes for it.
+    /// Gives back the whole pages that a cache above has now, unless a stream is expected to read them.
     pub(super) fn release(&mut self, file: FileId, start: u64, end: u64) {
         let (start, end) = whole_pages((start, end));
         if start < end && !self.is_expected(file, start, end) {

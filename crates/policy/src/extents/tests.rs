@@ -52,7 +52,7 @@ fn an_eviction_before_use_is_noticed_with_its_age() {
     let evicted = [(300, None), (700, Some(at(10)))].map(|(bytes, fetched)| Evicted { bytes, fetched });
     assert_eq!(map.take_evicted(), evicted);
     assert_eq!(map.ranges(), 0);
-    // Fetched again without anybody having noticed that it went.
+    // Fetched again before its eviction was noticed.
     fetch(&mut map, at(80), 1, 0, 100);
     fetch(&mut map, at(100), 1, 50, 150);
     assert_eq!(map.totals().evicted_unused, 750);
@@ -68,7 +68,7 @@ fn the_disk_does_not_deliver_what_was_there() {
     map.arrived(at(1), at(1), 1, 0, 300);
     let t = map.totals();
     assert_eq!((t.disk, t.evicted_unused), (100 + 150, 0));
-    // Read before anything was reported: known bytes were there, unknown ones the disk delivered.
+    // Read before anything was reported: known bytes were in memory, unknown ones came from the disk.
     map.read_submitted(2, 0, 100);
     map.used(2, 0, 60);
     map.arrived(at(2), at(2), 2, 0, 100);
@@ -81,7 +81,7 @@ fn what_was_there_and_goes_before_the_read_comes_to_it_was_evicted() {
     fetch(&mut map, at(0), 1, 0, 100);
     map.read_submitted(1, 0, 300);
     map.found(1, 0, 100);
-    // What is arriving of it was never there.
+    // Bytes still arriving were never in memory.
     map.gone(at(30), 1, 50, 200);
     let t = map.totals();
     assert_eq!((t.disk, t.evicted_unused, t.eviction_time()), (100, 50, Some(at(30))));
@@ -118,12 +118,12 @@ fn waste_is_exact_beside_the_papers_count() {
     fetch(&mut map, at(0), 1, 0, 1000);
     map.used(1, 0, 200);
     map.stream_ended(1, 200, &[(200, 1000)]);
-    // The paper has wasted 800 now; the other stream still may read them.
+    // The paper counts 800 as wasted now; the other stream may still read them.
     assert_eq!((map.totals().wasted_approx, map.totals().wasted), (800, 0));
     map.used(1, 200, 600);
     map.stream_ended(1, 600, &[]);
     assert_eq!((map.totals().wasted_approx, map.totals().wasted), (1200, 400));
-    // A client comes back for them after all.
+    // A client returns for them after all.
     map.used(1, 600, 700);
     assert_eq!((map.totals().wasted, map.totals().first_use), (300, 700));
 }
@@ -137,7 +137,7 @@ fn what_is_given_back_unread_is_wasted_and_not_evicted() {
     let t = map.totals();
     assert_eq!((t.wasted, t.evicted_used, t.evicted_unused), (2000, 1000, 0));
     assert_eq!(map.leaving(1, 0, 4000), [(0, 3000)]);
-    // Wanted again before it left, by a read and by a client.
+    // Wanted again before it left memory, by a read and by a client.
     map.read_submitted(1, 0, 500);
     map.found(1, 0, 500);
     map.used(1, 500, 600);
@@ -180,11 +180,11 @@ fn what_is_found_in_memory_can_be_pinned_and_was_fetched_by_nobody() {
 
 #[test]
 fn table_1_of_the_paper() {
-    // Row of 6 MB: disk 1.62, evicted 0.52, wasted 0.12 give cached 0.02 by its formula.
+    // Table row of 6 MB: disk 1.62, evicted 0.52, wasted 0.12 give cached 0.02 by the paper's formula.
     let t = Totals { requested: 100, disk: 162, evicted_unused: 52, wasted_approx: 12, ..Totals::default() };
     let r = t.ratios();
     assert!((r.cached_approx - 0.02).abs() < 1e-9);
-    // Row of 12 MB: negative.
+    // Table row of 12 MB: negative.
     let t = Totals { requested: 100, disk: 263, evicted_unused: 134, wasted_approx: 20, ..Totals::default() };
     assert!((t.ratios().cached_approx + 0.09).abs() < 1e-9);
     assert_eq!(Totals::default().ratios(), Ratios::default());
@@ -344,7 +344,7 @@ proptest! {
                 bytes.flat_map(|(f, from, to, facts)| (from..to).map(move |b| ((f, b), facts))).collect();
             prop_assert_eq!(&bytes, &naive.bytes);
             let t = map.totals();
-            // Every prefetched byte is accounted for, and every requested one.
+            // Every prefetched byte and every requested byte is accounted for.
             prop_assert_eq!(t.prefetched, t.first_use + t.evicted_unused + t.wasted + map.unread());
             prop_assert_eq!(t.requested, t.first_use + t.cached + t.passed);
         }

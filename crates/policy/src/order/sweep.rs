@@ -5,22 +5,23 @@ use crate::{Place, Queued, ReadId};
 /// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again
 /// (C-SCAN).
 ///
-/// Pieces that are due, because a request waits for them, are served before those that are not. Each of the
-/// two kinds is served in batches: a sweep serves the pieces that were queued when it began, and what comes
-/// meanwhile waits for the next sweep (FSCAN: Coffman, Klimko and Ryan 1972). So a client waits for two
-/// sweeps at most, whatever else comes. Without batches a stream whose next piece always lies just ahead of
-/// the head could keep all others waiting.
+/// Pieces that are due, because a request waits for them, are served before the others. Each of the two kinds
+/// is served in batches: a sweep serves the pieces that were queued when it began, and later pieces wait for
+/// the next sweep (FSCAN: Coffman, Klimko and Ryan 1972). So a client waits for two sweeps at most, whatever
+/// else arrives. Without batches a stream whose next piece always lies just ahead of the head could keep all
+/// others waiting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
     head: Option<Place>,
-    /// The youngest piece of the sweep under way: of pieces that are due, and of others.
+    /// The youngest piece of the current sweep: among the pieces that are due, and among the others.
     youngest: [Option<ReadId>; 2],
 }
 
 impl Sweep {
     /// Index of the piece to read next.
     pub(crate) fn pick(&mut self, now: Nanos, queue: impl Iterator<Item = Queued>) -> usize {
-        // For each kind: whether it is in a later batch, whether it is behind the head, place, index.
+        // For each kind, the best piece so far: whether it belongs to a later batch, whether it lies behind
+        // the head, its place, its index.
         let mut next: [Option<(bool, bool, Place, usize)>; 2] = [None; 2];
         let mut youngest = [None; 2];
         for (index, Queued { id, place, due }) in queue.enumerate() {

@@ -1,4 +1,4 @@
-//! When the next reader begins at the head of a file, as far as those before tell.
+//! Predicts when the next reader begins at the head of a file, from the arrivals before.
 
 use alloc::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use seekless_units::Nanos;
 use crate::FileId;
 use crate::by_time::ByTime;
 
-/// Readers that began at the heads of files.
+/// Arrivals of readers at the heads of files.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     last: ByTime<FileId>,
-    /// Moving average of the time between two, for files that were begun twice.
+    /// Moving average of the time between two arrivals, for files with at least two.
     between: BTreeMap<FileId, Nanos>,
 }
 
 impl Arrivals {
-    /// A reader begins at the head of a file. At most `files_max` files are remembered. The one that was
-    /// begun longest ago makes room.
+    /// A reader begins at the head of a file. At most `files_max` files are remembered; the one with the
+    /// oldest arrival makes room.
     pub(crate) fn arrived(&mut self, now: Nanos, file: FileId, files_max: usize) {
         if let Some(last) = self.last.time(file) {
             let since = now.since(last);
@@ -31,8 +31,8 @@ impl Arrivals {
         }
     }
 
-    /// How long until the next one begins: as long as between those before, and no less than since the last.
-    /// `None` where one came and no other.
+    /// Expected time until the next arrival: the mean time between arrivals, but at least the time since the
+    /// last. `None` after fewer than two arrivals.
     pub(crate) fn next(&self, now: Nanos, file: FileId) -> Option<Nanos> {
         let between = *self.between.get(&file)?;
         Some(between.max(now.since(self.last.time(file)?)))

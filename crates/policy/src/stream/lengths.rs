@@ -1,20 +1,20 @@
-//! How far clients of a disk read, and from that how much further one goes that has come so far.
+//! How far clients of a disk read, and how much further a client goes that has come as far as this one.
 //!
-//! A client of random blocks and the first read of one that reads the whole file look alike. What tells them
-//! apart is what those before did. A piece that ends at the median of what is left to read is as likely too
-//! long as too short; at a competitive depth, where a byte too many costs as much as a byte too few (\[C\]
-//! 2), that is the best end there is.
+//! A client of random blocks and the first read of a client that reads the whole file look alike. Only
+//! earlier clients tell them apart. A piece that ends at the median of the remaining length is as likely too
+//! long as too short. At a competitive depth, where a byte too many costs as much as a byte too few (\[C\]
+//! 2), that is the best end.
 
 use seekless_sizing::controller::RECENT;
 
-/// Shorter lengths than a page are not told apart.
+/// Lengths below a page are not distinguished.
 const LEAST: u64 = 1 << 12;
 
-/// Classes of length in an octave.
+/// Classes of length per octave.
 const AN_OCTAVE: u32 = 4;
 const CLASSES: usize = 52 * AN_OCTAVE as usize;
 
-/// Streams that have ended, by classes of what they read.
+/// Streams that have ended, in classes by how much they read.
 #[derive(Clone, Debug)]
 pub(crate) struct Lengths {
     ended: u32,
@@ -34,13 +34,13 @@ impl Default for Lengths {
 }
 
 impl Lengths {
-    /// A stream ended after so many bytes.
+    /// A stream ended after this many bytes.
     pub(crate) fn ended(&mut self, consumed: u64) {
         let class = &mut self.classes[class_of(consumed)];
         class.streams += 1;
         class.longest = class.longest.max(consumed);
         self.ended += 1;
-        // Readers change: of twice as many as are remembered half is forgotten.
+        // Readers change: at twice as many as are remembered, halve all counts.
         if self.ended >= 2 * RECENT {
             for class in &mut self.classes {
                 let streams = class.streams / 2;
@@ -50,7 +50,7 @@ impl Lengths {
         }
     }
 
-    /// One that counted as ended after so many bytes goes on.
+    /// A stream that counted as ended after this many bytes goes on.
     pub(crate) fn goes_on(&mut self, consumed: u64) {
         let class = &mut self.classes[class_of(consumed)];
         if class.streams > 0 {
@@ -62,24 +62,24 @@ impl Lengths {
         }
     }
 
-    /// Of the streams that read `consumed` bytes or more and have ended, half went on for at most so many
-    /// bytes; `None` until enough have come as far. At most a fifth too long.
+    /// Median of how much further streams went, among those that have ended and read `consumed` bytes or
+    /// more. `None` until enough have come as far. At most a fifth too long.
     pub(crate) fn median_rest(&self, consumed: u64) -> Option<u64> {
         rest_of(&[self], consumed, HALF)
     }
 }
 
-/// A part of the streams: so many of so many.
+/// A fraction of the streams: numerator and denominator.
 pub(crate) type Part = (u32, u32);
 
-/// As many go on further as do not.
+/// Half of the streams: the median.
 pub(crate) const HALF: Part = (1, 2);
 
-/// Of the streams of all of `seen` that read `consumed` bytes or more and have ended, this part went on for
-/// at most so many bytes; `None` until enough have come as far.
+/// Among the ended streams of `seen` that read `consumed` bytes or more, this fraction went on for at most
+/// the returned number of bytes. `None` until enough have come as far.
 pub(crate) fn rest_of(seen: &[&Lengths], consumed: u64, (part, whole): Part) -> Option<u64> {
     let first = class_of(consumed);
-    // Of those of its own class it is not known whether they came as far, but for the longest.
+    // Of the streams in the same class only the longest is known to have come as far.
     let passed = seen.iter().all(|lengths| lengths.classes[first].longest < consumed);
     let reached = first + usize::from(passed)..CLASSES;
     let streams = |class: usize| seen.iter().map(|lengths| lengths.classes[class].streams).sum::<u32>();

@@ -1,12 +1,12 @@
 //! Streams: which file is read where, how fast, and when the next bytes must be in memory.
 //!
-//! The papers prefetch when a read already misses, so a client always waits. An engine that also hears of
-//! reads that hit knows where each sequential reader stands, how fast it moves and how far its data is
-//! fetched, and so the moment by which the next piece must be there. Between the trigger and that moment lies
-//! slack, and slack is what lets the queue be served in disk order.
+//! The papers prefetch when a read already misses, so a client always waits. An engine to which hits are
+//! reported knows where each sequential reader stands, how fast it moves and how far its data is fetched, and
+//! so the moment by which the next piece must be there. The time between the trigger and that moment is
+//! slack, and slack lets the queue be served in disk order.
 //!
-//! A reader is not named by the operating system: many viewers of one file come from one server process, so a
-//! stream is recognised by where it reads. An access that starts about where a stream of that file expects
+//! The operating system does not identify readers: many viewers of one file come from one server process, so
+//! a stream is recognised by where it reads. An access that starts about where a stream of that file expects
 //! the next one continues it; any other access starts a new stream.
 
 mod arrivals;
@@ -27,20 +27,20 @@ pub(crate) use table::{Stream, StreamId, Streams};
 use seekless_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// Streams that must have ended, or have come as far, before what they did is believed of others.
+/// Streams that must have ended, or come as far, before their behaviour is assumed of others.
 pub(crate) const BELIEVED_AFTER: u32 = 16;
 
 /// How streams are told apart and forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StreamConfig {
-    /// Streams remembered at once; the one idle longest makes room. At least 1.
+    /// Maximum number of streams; the one idle longest makes room. At least 1.
     pub streams_max: usize,
     /// An access this far before or after the expected place still continues a stream: readers skip container
-    /// headers and ask again for a few bytes they had.
+    /// headers, and request a few bytes again.
     pub gap: Bytes,
-    /// A stream that did not read for so long is over. Longer than the 10 s between two segments of a viewer
-    /// (\[A\] 6.2, \[L\] 4), with room for one that was late.
+    /// A stream that has not read for this long has ended. Longer than the 10 s between two segments of a
+    /// viewer (\[A\] 6.2, \[L\] 4), so that a late segment does not end it.
     pub idle: Nanos,
     /// Accesses in sequence before a stream that did not start at the head of its file counts as sequential
     /// (random readers are left alone, \[C\] 2). One that starts at offset 0 counts from its second access.
@@ -51,8 +51,8 @@ impl Default for StreamConfig {
     fn default() -> StreamConfig {
         StreamConfig {
             // An array is one disk here: eight times what a disk of the papers carries at its best (about
-            // 2,000 viewers of 419 kb/s at 100 MB/s). With half as many an array of twelve would lose
-            // streams; double takes another 5 MB.
+            // 2,000 viewers of 419 kb/s at 100 MB/s). At half, an array of twelve loses streams; double takes
+            // another 5 MB.
             streams_max: 16_384,
             gap: Bytes::kib(512),
             idle: Nanos::from_secs(30),

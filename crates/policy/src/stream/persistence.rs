@@ -1,17 +1,17 @@
 //! Whether the readers of a disk stay to the end of what is fetched for them.
 //!
-//! Of viewers of video most leave early (\[L\] 4), of a mirror's clients hardly any does. What a piece too
-//! long costs is what its reader leaves unread; what a piece too short costs is one more movement of the
-//! head, worth what the disk transfers meanwhile (\[C\] 2). So the mean of what ended streams left unread is
-//! held against that.
+//! Most viewers of video leave early (\[L\] 4), hardly any client of a mirror does. A piece too long costs
+//! the bytes that its reader leaves unread; a piece too short costs one more switch, worth what the disk
+//! transfers in that time (\[C\] 2). So the mean number of bytes that ended streams left unread is compared
+//! with that.
 
 use seekless_sizing::controller::RECENT;
 use seekless_units::Bytes;
 
-/// Moving average of what streams leave unread.
+/// Moving average of the bytes that streams leave unread.
 ///
-/// Clients count as staying when they leave less than what the disk transfers in the time of one switch, and
-/// as leaving again when it is twice that: longer pieces leave more unread by themselves.
+/// Clients count as staying when that is less than what the disk transfers in the time of one switch, and as
+/// leaving again when it is twice that, because longer pieces by themselves leave more unread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Persistence {
     /// What the disk transfers in the time of one switch.
@@ -19,15 +19,15 @@ pub(crate) struct Persistence {
     ended: u32,
     left: u64,
     stays: bool,
-    /// Read by all streams since the last one ended.
+    /// Bytes read by all streams since the last one ended.
     read: u64,
-    /// Slower means, of what is read between two endings and of what is left.
+    /// Slower averages: bytes read between two ends of streams, and bytes left unread.
     read_slow: f64,
     left_slow: f64,
 }
 
 impl Persistence {
-    /// Nothing seen yet, on a disk of this depth.
+    /// The initial state on a disk of this depth.
     pub(crate) fn new(depth: Bytes) -> Persistence {
         Persistence {
             depth: depth.0,
@@ -40,25 +40,25 @@ impl Persistence {
         }
     }
 
-    /// The depth of the disk is known better now.
+    /// Sets a better value of the disk's depth.
     pub(crate) fn set_depth(&mut self, depth: Bytes) {
         self.depth = depth.0;
     }
 
-    /// Some stream read so many bytes.
+    /// A stream read this many bytes.
     pub(crate) fn read(&mut self, bytes: u64) {
         self.read = self.read.saturating_add(bytes);
     }
 
-    /// A stream is over; so many bytes of the piece it read were never read.
+    /// A stream has ended and left this many bytes of its piece unread.
     pub(crate) fn ended(&mut self, unread: u64) {
         self.ended = self.ended.saturating_add(1);
-        // Over as many streams as the model waits for: sizes must not follow chance.
+        // Average over as many streams as the model waits for, so that sizes do not follow chance.
         let weight = f64::from(self.ended.min(RECENT));
         let read = core::mem::take(&mut self.read);
         self.read_slow += (read as f64 - self.read_slow) / weight;
         self.left_slow += (unread as f64 - self.left_slow) / weight;
-        // A plain mean at first, or the start value would weigh for long. Then of the newest: it settles
+        // First a plain mean, so that the start value has no weight. Then a moving average that settles
         // within some dozens of streams.
         let newest = u64::from(self.ended.min(super::BELIEVED_AFTER));
         self.left = self.left - self.left / newest + unread / newest;
@@ -66,14 +66,14 @@ impl Persistence {
             && self.left <= if self.stays { 2 * self.depth } else { self.depth };
     }
 
-    /// Streams that have ended; bytes read for each of the last hundreds of them, by whichever stream; and
-    /// the mean they left unread. What those that ended read themselves would not do: soon after a start
-    /// these are the short ones.
+    /// Number of ended streams; bytes read by all streams per ended stream, over the last hundreds; mean
+    /// bytes left unread. The bytes that the ended streams themselves read would be biased: soon after a
+    /// start, only short streams have ended.
     pub(crate) fn means(&self) -> (u32, f64, f64) {
         (self.ended, self.read_slow, self.left_slow)
     }
 
-    /// Whether readers stay; `false` until enough of them were seen.
+    /// Whether readers stay; `false` until enough were seen.
     pub(crate) fn stays(&self) -> bool {
         self.stays
     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     const M: u64 = 1 << 20;
-    /// A drive of the papers.
+    /// Depth of a drive of the papers.
     const DEPTH: Bytes = Bytes(3 << 19);
 
     fn after(unread: impl IntoIterator<Item = u64>) -> Persistence {
@@ -106,7 +106,7 @@ mod tests {
         assert!(after(one_in_eight).stays(), "half a MiB a stream is less than a seek");
     }
 
-    /// A hundred viewers begin together; of the short half a tenth has ended when the others are in the
+    /// A hundred viewers begin together. A tenth of the short half has ended when the others are in the
     /// middle.
     #[test]
     fn what_is_read_for_each_that_ends_counts_those_who_stay() {

@@ -1,68 +1,68 @@
 //! How far readers go that do not begin at the head of a file, known within seconds.
 //!
-//! A stream is over when it has been silent for half a minute. A swarm of peers that each take one piece of a
-//! file has begun a thousand streams by then, and every byte read ahead of them is wasted. So a stream that
-//! stops counts as ended at once, on probation: when it has been silent for longer than ever before, by the
-//! slack that a client's jitter is allowed. If it reads again it has not ended, and if that is the rule
-//! nothing is believed of those that stop. Clients that begin at the head of a file are judged by true ends
-//! only: a viewer's first burst is followed by the first of many silences.
+//! A stream ends when it has been silent for half a minute. A swarm of peers that each take one piece of a
+//! file has started a thousand streams by then, and every byte read ahead of them is wasted. So a stream that
+//! stops counts as ended at once, on probation: when it has been silent for longer than ever before, plus the
+//! slack allowed for a client's jitter. If it reads again it has not ended, and if most streams do, stops are
+//! not believed. Clients that begin at the head of a file are judged by true ends only: a viewer's first
+//! burst is followed by the first of many silences.
 //!
-//! Readers that said they read at random (`POSIX_FADV_RANDOM`) are a kind of their own: what others do says
+//! Readers that announced random reads (`POSIX_FADV_RANDOM`) are a kind of their own: what others do says
 //! nothing about them.
 
 use seekless_sizing::controller::RECENT;
 
 use super::lengths::{Lengths, Part, rest_of};
 
-/// The part of the streams that went no further than the end of a piece, for readers that said nothing of
-/// themselves. With half, every other one would wait at the end of a piece; with all, one reader of a whole
-/// file would have pieces read to the end for all.
+/// For readers that announced nothing: a piece ends where this fraction of the streams went no further. With
+/// half, every second stream would wait at the end of a piece; with all, one reader of a whole file would
+/// make pieces reach to the end for all.
 const MOST: Part = (3, 4);
 
-/// What a stream is like, as far as that says how far it goes.
+/// What is known of a stream's start and advice, as far as that predicts its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunKind {
     /// It began at the head of its file.
     Head,
     /// It began elsewhere.
     Elsewhere,
-    /// Its reader said that it reads at random.
+    /// Its reader announced random reads.
     Random,
 }
 
-/// What was seen of the streams of one kind.
+/// What was observed of the streams of one kind.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Of those that ended.
+    /// Lengths of the streams that ended.
     ended: Lengths,
-    /// Of those that have stopped, and neither ended nor gone on.
+    /// Lengths of the streams that have stopped, and neither ended nor resumed.
     stopped: Lengths,
-    /// Streams that have stopped, and of these those that went on. Old ones fade.
+    /// Number of streams that have stopped; below, how many of them resumed. Both fade.
     stops: u32,
     resumed: u32,
 }
 
 impl Seen {
-    /// Of those that stopped, [`MOST`] have not gone on. A viewer that stays for a while goes on at least
-    /// once, so that of the silences of viewers about every other is an end.
+    /// Whether [`MOST`] of the stopped streams have not resumed. A viewer that stays for a while resumes at
+    /// least once, so about every second silence of viewers is an end.
     fn stops_are_ends(&self) -> bool {
         let (part, whole) = MOST;
         whole * self.stops.saturating_sub(self.resumed) >= part * self.stops
     }
 
-    /// It is known that most go on.
+    /// Whether most stopped streams are known to resume.
     fn goes_on(&self) -> bool {
         self.stops >= super::BELIEVED_AFTER && !self.stops_are_ends()
     }
 
-    /// `None` also where most go on after silences: how long pieces are worth for clients that come and go is
-    /// the business of the sizing algorithm.
+    /// How much further streams go. `None` also if most resume after silences: how long pieces should be for
+    /// clients that pause is up to the sizing algorithm.
     fn rest(&self, run: u64, part: Part) -> Option<u64> {
         self.stops_are_ends().then(|| rest_of(&[&self.ended, &self.stopped], run, part)).flatten()
     }
 }
 
-/// What was seen of all.
+/// What was observed of all streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     elsewhere: Seen,
@@ -78,7 +78,7 @@ impl Runs {
         }
     }
 
-    /// A stream has stopped after so many bytes.
+    /// A stream has stopped after this many bytes.
     pub(crate) fn stopped(&mut self, kind: RunKind, run: u64) {
         let Some(seen) = self.of(kind) else { return };
         seen.stopped.ended(run);
@@ -88,14 +88,14 @@ impl Runs {
         }
     }
 
-    /// One that had stopped after so many bytes goes on.
+    /// A stream that had stopped after this many bytes resumes.
     pub(crate) fn resumed(&mut self, kind: RunKind, run: u64) {
         let Some(seen) = self.of(kind) else { return };
         seen.stopped.goes_on(run);
         seen.resumed = (seen.resumed + 1).min(seen.stops);
     }
 
-    /// A run has ended after so many bytes; `stopped` says what its stream was known by when it stopped.
+    /// A run has ended after this many bytes. `stopped` is what was recorded when its stream stopped.
     pub(crate) fn ended(&mut self, kind: RunKind, run: u64, stopped: Option<(RunKind, u64)>) {
         if let Some((kind, run)) = stopped
             && let Some(seen) = self.of(kind)
@@ -107,8 +107,8 @@ impl Runs {
         }
     }
 
-    /// Whether nothing is known of how far one of this kind goes that has read so much: not even that most go
-    /// on after a silence.
+    /// Whether nothing is known of how far a stream of this kind goes that has read this much: not even that
+    /// most resume after a silence.
     pub(crate) fn is_unknown(&self, kind: RunKind, run: u64) -> bool {
         let goes_on = match kind {
             RunKind::Head => true,
@@ -118,8 +118,8 @@ impl Runs {
         !goes_on && self.rest(kind, run).is_none()
     }
 
-    /// How much further one of this kind goes that has read so much: half of those that read at random went
-    /// no further, and most of the others that began elsewhere. `None`: not known.
+    /// How much further a stream of this kind goes that has read this much: the median of random readers, and
+    /// a bound for most of the others that began elsewhere. `None` if not known.
     pub(crate) fn rest(&self, kind: RunKind, run: u64) -> Option<u64> {
         match kind {
             RunKind::Head => None,
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(runs.rest(RunKind::Random, 0), None, "a kind says nothing about another");
         (0..16).for_each(|_| runs.resumed(elsewhere, 2 * M));
         assert_eq!(runs.rest(elsewhere, M / 2), None);
-        // Where going on is the rule a silence says nothing.
+        // If most streams resume, a silence says nothing.
         (0..15).for_each(|_| runs.stopped(elsewhere, 2 * M));
         assert_eq!(runs.rest(elsewhere, 0), None);
         assert!(!runs.is_unknown(elsewhere, 0), "they go on");

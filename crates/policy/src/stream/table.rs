@@ -1,4 +1,4 @@
-//! The streams of one disk, bounded, found by file and place.
+//! The streams of one disk: bounded, found by file and position.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::FileId;
 use crate::holes::Holes;
 use crate::piece::address;
 
-/// Name of a stream; never used twice.
+/// Id of a stream; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamId(pub u64);
 
@@ -20,38 +20,39 @@ pub(crate) struct StreamId(pub u64);
 pub(crate) struct Stream {
     /// The file.
     pub(crate) file: FileId,
-    /// Where its next access is expected: the end of the last.
+    /// Where its next access is expected: the end of the last one.
     pub(crate) position: u64,
-    /// Everything before has been read for certain; the same, where its doors report reads that are done.
+    /// Everything before this has certainly been read. Equal to `position` if its doors report reads that are
+    /// done.
     pub(crate) passed: u64,
-    /// End of what was fetched or queued on its behalf; never before `position`.
+    /// End of what was fetched or queued for it; never before `position`.
     pub(crate) fetched: u64,
-    /// Length of the last piece that was fetched or queued for it, bytes.
+    /// Length of the last piece that was fetched or queued for it, in bytes.
     pub(crate) piece: u64,
     /// Size of the file when last seen.
     pub(crate) file_size: u64,
-    /// Bytes it read since it was recognised.
+    /// Bytes read since it was recognised.
     pub(crate) consumed: u64,
-    /// Accesses since it was recognised; before it is known to be sequential, only those that went on where
-    /// the last one ended.
+    /// Accesses since it was recognised. Until it counts as sequential, only accesses that continue the last
+    /// one.
     pub(crate) accesses: u32,
-    /// Where its last access ended.
+    /// End of its last access.
     reached: u64,
     /// First offset it read.
     pub(crate) first: u64,
-    /// When it last read.
+    /// Time of its last read.
     pub(crate) last: Nanos,
-    /// Its reader said that it reads at random.
+    /// Whether its reader announced random reads.
     pub(crate) random: bool,
     /// Longest time between two of its reads.
     longest_silence: Nanos,
-    /// Bytes read without a jump. One that is known to be sequential may skip.
+    /// Bytes read without a jump. A stream that counts as sequential may skip.
     pub(crate) run: u64,
-    /// It has stopped: what it was, and how long its run was.
+    /// Set once it has stopped: its kind, and the length of its run.
     stopped: Option<(RunKind, u64)>,
-    /// When it is looked at next whether it has stopped.
+    /// When to check next whether it has stopped.
     look_at: Option<Nanos>,
-    /// From where on a read failed that it counted on.
+    /// Offset from which a read of expected bytes failed.
     failed: Option<u64>,
     /// A file offset and its disk address, as last reported.
     pub(crate) anchor: Option<(u64, Lba)>,
@@ -64,12 +65,12 @@ impl Stream {
         self.anchor.map(|anchor| address(anchor, offset))
     }
 
-    /// Fetched and not yet read, in bytes.
+    /// Bytes fetched and not yet read.
     pub(crate) fn unread(&self) -> u64 {
         self.fetched.saturating_sub(self.position)
     }
 
-    /// Of that, what is left of the piece it reads: without what was fetched early.
+    /// Bytes left of the piece it reads, without pieces fetched early.
     pub(crate) fn unread_of_piece(&self) -> u64 {
         self.unread().checked_rem(self.piece).unwrap_or(0)
     }
@@ -82,60 +83,60 @@ impl Stream {
         }
     }
 
-    /// When it has stopped if it does not read before: silent for so much longer than ever before.
+    /// When it counts as stopped if it does not read before: silent for longer than ever before, plus the
+    /// slack.
     fn stops_at(&self, slack: Nanos) -> Nanos {
         self.last + self.longest_silence + slack
     }
 
-    /// Whether it is not known to have stopped, by what it did before.
+    /// Whether it has not stopped, judging by its earlier silences.
     pub(crate) fn goes_on(&self, now: Nanos, slack: Nanos) -> bool {
         self.stops_at(slack) > now
     }
 
-    /// Bytes a second.
+    /// Its rate, bytes a second.
     pub(crate) fn bytes_per_s(&self, now: Nanos) -> f64 {
         self.rate.bytes_per_s(now)
     }
 
-    /// Bytes it read lately, and the time that took.
+    /// Bytes it read lately, and the time they took.
     pub(crate) fn read_lately(&self, now: Nanos) -> (f64, f64) {
         self.rate.sums(now)
     }
 
-    /// Bytes a second, once that is known; silence counts. 0 before.
+    /// Bytes a second; silence counts. 0 until the rate is known.
     pub(crate) fn paced(&self, now: Nanos) -> f64 {
         if self.rate.is_settled() { self.bytes_per_s(now) } else { 0.0 }
     }
 
-    /// Bytes a second once it has been watched for long enough: its bitrate.
+    /// Its bitrate, bytes a second, once it was observed for long enough.
     pub(crate) fn bitrate(&self, now: Nanos) -> Option<f64> {
         Some(self.bytes_per_s(now)).filter(|&rate| self.rate.is_settled() && rate > 0.0)
     }
 
-    /// Whether it has read its file to the end: it is over, and must not count among those that share the
-    /// memory.
+    /// Whether it has read its file to the end. Then it has ended, and must not count among the streams that
+    /// share the memory.
     pub(crate) fn at_end(&self) -> bool {
         self.passed >= self.file_size
     }
 
-    /// Whether it is still to come to bytes that could not be read. Read ahead of it they would fail again,
-    /// and take the disk's own error recovery each time.
+    /// Whether bytes that could not be read lie ahead of it. Reading them ahead would fail again, and cost
+    /// the disk's error recovery each time.
     pub(crate) fn meets_failure(&self) -> bool {
         self.failed.is_some_and(|from| self.position <= from)
     }
 
-    /// Whether its whole file was fetched before its client came: it needs no more memory than that.
+    /// Whether its whole file was fetched before its client read any of it, so that it needs no more memory.
     fn waits(&self) -> bool {
         self.consumed == 0 && self.first == 0 && self.fetched > 0 && self.fetched >= self.file_size
     }
 
-    /// When it will have read what is fetched: at the bitrate it is known to have, if it does not read faster
-    /// for good, else at its present rate. A viewer's first burst fills its buffer and says nothing about its
-    /// rate.
+    /// When it will have read what is fetched: at its known bitrate, unless it reads faster for long, else at
+    /// its present rate. A viewer's first burst fills its buffer and says nothing about its rate.
     pub(crate) fn runs_dry(&self, now: Nanos, known: Option<f64>) -> Nanos {
         let seen = self.bytes_per_s(now);
         let rate = match known.filter(|known| *known > 0.0) {
-            // Faster than four times its bitrate after all that time: it is a download.
+            // Still faster than four times its bitrate once settled: a download.
             Some(known) if self.rate.is_settled() && seen > 4.0 * known => seen,
             Some(known) => known,
             None => seen,
@@ -146,7 +147,7 @@ impl Stream {
         now + Nanos::from_secs_f64(self.unread() as f64 / rate)
     }
 
-    /// How long it takes for so many bytes, at its present rate.
+    /// Time it takes for this many bytes, at its present rate.
     pub(crate) fn takes(&self, now: Nanos, bytes: u64) -> Nanos {
         match self.bytes_per_s(now) {
             rate if rate > 0.0 => Nanos::from_secs_f64(bytes as f64 / rate),
@@ -154,7 +155,7 @@ impl Stream {
         }
     }
 
-    /// Whether it is known to read in sequence.
+    /// Whether it counts as sequential.
     pub(crate) fn is_sequential(&self, config: &StreamConfig) -> bool {
         self.reads_on(config.sequential_after)
     }
@@ -163,9 +164,9 @@ impl Stream {
         self.accesses >= if self.first == 0 { 2 } else { sequential_after.max(2) }
     }
 
-    /// Counts an access. Random reads of one file fall within the gap of one another by chance: a jump is no
-    /// sign of a sequential client, and cancels what was seen before it. A client known to be sequential may
-    /// skip. The run that a jump has ended.
+    /// Counts an access. Random reads of one file fall within the gap of one another by chance, so a jump is
+    /// no sign of a sequential client, and cancels what was seen before it. A client known to be sequential
+    /// may skip. Returns the length of the run that a jump ended.
     fn count(&mut self, offset: u64, end: u64, sequential_after: u32) -> Option<u64> {
         let goes_on = offset <= self.reached && self.reached <= end;
         let before = self.run;
@@ -181,8 +182,8 @@ impl Stream {
     }
 }
 
-/// Where a stream stands in its file. Every access asks this of all readers of its file, and a popular one
-/// has hundreds: so it lies apart from the rest of them, side by side.
+/// Where a stream stands in its file. Every access scans all readers of its file, and a popular file has
+/// hundreds, so these fields are stored side by side, apart from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// [`Stream::position`].
@@ -199,7 +200,7 @@ impl Standing {
         Standing { position: stream.position, passed: stream.passed, fetched: stream.fetched, id }
     }
 
-    /// What the streams of a file are ordered by.
+    /// The key by which the streams of a file are ordered.
     fn place(&self) -> (u64, StreamId) {
         (self.position, self.id)
     }
@@ -208,22 +209,22 @@ impl Standing {
 /// The streams of one file.
 #[derive(Debug, Default)]
 struct OfFile {
-    /// The hindmost first.
+    /// By rising position.
     standings: Vec<Standing>,
-    /// Bytes fetched that at least one of them is still to read.
+    /// Fetched bytes that at least one of the streams has still to read.
     unread: u64,
 }
 
 impl OfFile {
-    /// How many of them stand before a place.
+    /// Number of streams before a place.
     fn before(&self, place: (u64, StreamId)) -> usize {
         self.standings.partition_point(|s| s.place() < place)
     }
 
-    /// One that stood there stands here now.
+    /// Moves a stream from one place to another.
     fn moved(&mut self, from: Standing, to: Standing) {
         let (old, new) = (self.before(from.place()), self.before(to.place()));
-        // Forwards it counts itself among those before its new place.
+        // When it moves forward it counts itself among those before its new place.
         let new = if new > old { new - 1 } else { new };
         match new > old {
             true => self.standings[old..=new].rotate_left(1),
@@ -232,7 +233,7 @@ impl OfFile {
         self.standings[new] = to;
     }
 
-    /// Counts the unread bytes anew, without holes; those of before.
+    /// Recounts the unread bytes, without holes. Returns the old count.
     fn recount(&mut self, file: FileId, holes: &Holes) -> u64 {
         let (mut upto, mut unread) = (0, 0);
         for stream in &self.standings {
@@ -246,30 +247,30 @@ impl OfFile {
     }
 }
 
-/// All streams of one disk. Each operation costs the logarithm of their number and the number of streams of
-/// one file.
+/// All streams of one disk. Each operation takes time in the logarithm of their number and in the number of
+/// streams of one file.
 #[derive(Debug)]
 pub(crate) struct Streams {
     config: StreamConfig,
     streams: BTreeMap<StreamId, Stream>,
-    /// Those that have any.
+    /// Files that have streams.
     files: BTreeMap<FileId, OfFile>,
-    /// By their last read ([`Stream::last`]).
+    /// Streams by their last read ([`Stream::last`]).
     by_last: BTreeSet<(Nanos, StreamId)>,
     next: u64,
-    /// The sum of [`OfFile::unread`].
+    /// Sum of [`OfFile::unread`].
     unread: u128,
-    /// Streams that wait whole for their clients ([`Stream::waits`]).
+    /// Number of streams for which [`Stream::waits`] holds.
     waiting: usize,
     persistence: Persistence,
     lengths: Lengths,
     arrivals: Arrivals,
     holes: Holes,
     runs: Runs,
-    /// What a client's jitter is allowed.
+    /// Allowance for a client's jitter.
     slack: Nanos,
-    /// By [`Stream::look_at`]. A read leaves it as it is: a stream is looked at some times in its life, and
-    /// reads thousands of times.
+    /// Streams by [`Stream::look_at`]. A read does not change it: a stream is checked a few times in its
+    /// life, and reads thousands of times.
     by_look: BTreeSet<(Nanos, StreamId)>,
 }
 
@@ -295,23 +296,23 @@ impl Streams {
         }
     }
 
-    /// Where files have holes.
+    /// The holes of files.
     pub(crate) fn holes(&self) -> &Holes {
         &self.holes
     }
 
-    /// Changes what is known of a file's holes.
+    /// Changes the holes of a file.
     pub(crate) fn change_holes(&mut self, file: FileId, change: impl FnOnce(&mut Holes)) {
         change(&mut self.holes);
         self.recount(file);
     }
 
-    /// Fetched for a stream and not yet read, in bytes: without holes.
+    /// Bytes fetched for a stream and not yet read, without holes.
     pub(crate) fn unread_of(&self, stream: &Stream) -> u64 {
         stream.unread() - self.holes.bytes(stream.file, stream.position, stream.fetched)
     }
 
-    /// Counts the unread bytes of a file anew.
+    /// Recounts the unread bytes of a file.
     fn recount(&mut self, file: FileId) {
         if let Some(of) = self.files.get_mut(&file) {
             self.unread -= u128::from(of.recount(file, &self.holes));
@@ -319,43 +320,43 @@ impl Streams {
         }
     }
 
-    /// The same, with so much allowed for a client's jitter.
+    /// Sets the allowance for a client's jitter.
     pub(crate) fn with_slack(self, slack: Nanos) -> Streams {
         Streams { slack, ..self }
     }
 
-    /// Streams known now.
+    /// Number of streams.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Those that may still be read ahead for, or are being read.
+    /// Number of streams that may still be read ahead for, or are being read.
     pub(crate) fn sharing(&self) -> usize {
         self.streams.len() - self.waiting
     }
 
-    /// Bytes fetched that at least one stream is still to read. Bytes that many wait for count once: they are
-    /// in memory once.
+    /// Fetched bytes that at least one stream has still to read. Bytes that several streams expect count
+    /// once, because they are in memory once.
     pub(crate) fn unread(&self) -> u64 {
         u64::try_from(self.unread).unwrap_or(u64::MAX)
     }
 
-    /// The depth of the disk is known better now.
+    /// Sets a better value of the disk's depth.
     pub(crate) fn set_depth(&mut self, depth: Bytes) {
         self.persistence.set_depth(depth);
     }
 
-    /// Whether readers stay to the end of what is fetched for them, from the streams that are over.
+    /// Whether readers stay to the end of what is fetched for them, from the streams that have ended.
     pub(crate) fn persistence(&self) -> Persistence {
         self.persistence
     }
 
-    /// How far readers read, from the same.
+    /// How far readers read, from the streams that have ended.
     pub(crate) fn lengths(&self) -> &Lengths {
         &self.lengths
     }
 
-    /// How long until a reader begins at the head of a file, if that is known.
+    /// Expected time until a reader begins at the head of a file, if known.
     pub(crate) fn next_arrival(&self, now: Nanos, file: FileId) -> Option<Nanos> {
         self.arrivals.next(now, file)
     }
@@ -365,7 +366,7 @@ impl Streams {
         self.runs.is_unknown(stream.kind(), stream.run)
     }
 
-    /// How much further a stream goes, by those of its kind that stopped lately; `None`: not known.
+    /// How much further a stream goes, by the streams of its kind that stopped lately; `None` if not known.
     pub(crate) fn run_rest(&self, stream: &Stream) -> Option<u64> {
         self.runs.rest(stream.kind(), stream.run)
     }
@@ -375,18 +376,18 @@ impl Streams {
         self.streams.get(&id)
     }
 
-    /// The streams of one file, the hindmost first.
+    /// The streams of one file, by rising position.
     pub(crate) fn of_file(&self, file: FileId) -> impl Iterator<Item = (StreamId, &Standing)> {
         self.of_file_from(file, 0)
     }
 
-    /// The foremost of the streams of a file that stand at `position` or before it.
+    /// The furthest stream of a file at or before `position`.
     pub(crate) fn of_file_before(&self, file: FileId, position: u64) -> Option<&Standing> {
         let of = self.files.get(&file)?;
         of.standings[..of.before((position, StreamId(u64::MAX)))].last()
     }
 
-    /// Those of them that stand at `position` or further.
+    /// The streams of a file at or behind `position`, towards the end of the file.
     fn of_file_from(&self, file: FileId, position: u64) -> impl Iterator<Item = (StreamId, &Standing)> {
         let streams = self.files.get(&file).map_or(&[][..], |of| {
             let behind = if position == 0 { 0 } else { of.before((position, StreamId(0))) };
@@ -395,8 +396,8 @@ impl Streams {
         streams.iter().map(|standing| (standing.id, standing))
     }
 
-    /// Takes in an access to `[offset, offset + len)`: the stream it belongs to, and the one that made room
-    /// for it. A length of 0 says where a client is about to read, and has not yet.
+    /// Takes in an access to `[offset, offset + len)`. Returns the stream it belongs to, and the stream that
+    /// made room for it. A length of 0 means that a client is about to read there.
     pub(crate) fn observe(
         &mut self,
         now: Nanos,
@@ -416,7 +417,7 @@ impl Streams {
         let (mut progress, mut jumped) = (0, None);
         let sequential_after = self.config.sequential_after;
         self.change(id, |stream| {
-            // An access may repeat bytes the stream had: only what is new counts as progress.
+            // An access may repeat bytes; only new ones count as progress.
             progress = end.saturating_sub(stream.position.max(offset));
             stream.position = stream.position.max(end);
             stream.passed = stream.passed.max(offset);
@@ -436,7 +437,7 @@ impl Streams {
         (id, forgotten)
     }
 
-    /// Notes that a stream reads, before that is counted.
+    /// Records that a stream reads, before the read is counted.
     fn goes_on(&mut self, now: Nanos, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.longest_silence = stream.longest_silence.max(now.since(stream.last));
@@ -446,15 +447,15 @@ impl Streams {
         }
     }
 
-    /// Notes whether its reader said that it reads at random.
+    /// Records whether its reader announced random reads.
     pub(crate) fn advised(&mut self, id: StreamId, random: bool) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.random != random) else { return };
         stream.random = random;
         self.look(id, Nanos::ZERO);
     }
 
-    /// Has a stream looked at once it has stopped, and not before `at`. Those that begin at the head of their
-    /// file are not.
+    /// Schedules the check whether a stream has stopped, not before `at`. Streams that begin at the head of
+    /// their file are not checked.
     fn look(&mut self, id: StreamId, at: Nanos) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.look_at.is_none() && stream.stopped.is_none() && stream.kind() != RunKind::Head {
@@ -464,8 +465,8 @@ impl Streams {
         }
     }
 
-    /// Notes which streams have stopped by now. One that `waits` for its bytes has not, and is looked at
-    /// again later.
+    /// Records which streams have stopped by now. A stream for which `waits` holds waits for its bytes; it
+    /// has not stopped, and is checked again later.
     pub(crate) fn note_stopped(&mut self, now: Nanos, waits: impl Fn(&Stream) -> bool) {
         while let Some(&(at, id)) = self.by_look.first().filter(|(at, _)| *at <= now) {
             self.by_look.remove(&(at, id));
@@ -483,7 +484,7 @@ impl Streams {
         }
     }
 
-    /// Notes that everything before `upto` is fetched, or queued to be, on behalf of a stream.
+    /// Records that everything before `upto` is fetched, or queued, for a stream.
     pub(crate) fn fetched(&mut self, id: StreamId, upto: u64) {
         let Some(Stream { file, fetched, .. }) = self.streams.get(&id) else { return };
         let from = self.holes.data_from(*file, *fetched);
@@ -495,8 +496,8 @@ impl Streams {
         });
     }
 
-    /// Counts what other streams of its file have fetched and not read as fetched for this one, as far as it
-    /// joins on.
+    /// Counts bytes that other streams of its file have fetched and not read as fetched for this one, as far
+    /// as they adjoin.
     pub(crate) fn share(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else { return };
         let (file, own) = (stream.file, stream.fetched);
@@ -512,50 +513,50 @@ impl Streams {
         }
     }
 
-    /// Where the bytes begin that another stream of the file has fetched and not read, the first past `from`.
+    /// Start of the first bytes past `from` that another stream of the file has fetched and not read.
     pub(crate) fn next_fetched(&self, id: StreamId, from: u64) -> Option<u64> {
         let file = self.streams.get(&id)?.file;
         let mut ahead = self.of_file_from(file, from.checked_add(1)?);
         ahead.find(|&(other, s)| other != id && s.fetched > s.position).map(|(_, s)| s.position)
     }
 
-    /// Notes that what was fetched for a stream from `from` on is not there after all: a read failed or was
-    /// withdrawn, or the bytes were evicted before they were used.
+    /// Records that the bytes fetched for a stream from `from` on are not there: a read failed or was
+    /// withdrawn, or the bytes were evicted before use.
     pub(crate) fn lost(&mut self, id: StreamId, from: u64) {
         self.change(id, |stream| stream.fetched = stream.fetched.min(from.max(stream.position)));
     }
 
-    /// Notes that a read for a stream failed from there on.
+    /// Records that a read for a stream failed at `from`.
     pub(crate) fn failed(&mut self, id: StreamId, from: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.failed = Some(from);
         }
     }
 
-    /// Notes where a stream's file lies on the disk: `offset` of the file at `lba`.
+    /// Records where a stream's file lies on the disk: `offset` of the file at `lba`.
     pub(crate) fn locate(&mut self, id: StreamId, offset: u64, lba: Option<Lba>) {
         if let (Some(stream), Some(lba)) = (self.streams.get_mut(&id), lba) {
             stream.anchor = Some((offset, lba));
         }
     }
 
-    /// Notes that a stream has read everything before `upto`.
+    /// Records that a stream has read everything before `upto`.
     pub(crate) fn passed(&mut self, id: StreamId, upto: u64) {
         self.change(id, |stream| stream.passed = stream.passed.max(upto.min(stream.position)));
     }
 
-    /// When the next stream will be over if it does not read before.
+    /// When the next stream ends if it does not read before.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
         self.by_last.first().map(|&(last, _)| last + self.config.idle)
     }
 
-    /// Removes and returns one stream that is over, with what it left unread.
+    /// Removes and returns one stream that has ended, with what it left unread.
     pub(crate) fn expire(&mut self, now: Nanos) -> Option<(StreamId, Stream)> {
         let &(_, id) = self.by_last.first().filter(|(last, _)| now >= *last + self.config.idle)?;
         Some((id, self.end(id)?))
     }
 
-    /// Removes a stream that is over.
+    /// Removes a stream that has ended.
     pub(crate) fn end(&mut self, id: StreamId) -> Option<Stream> {
         let over = self.remove(id)?;
         self.persistence.ended(over.unread_of_piece());
@@ -564,21 +565,21 @@ impl Streams {
         Some(over)
     }
 
-    /// Every stream, in the order they began.
+    /// All streams, in the order they began.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
         self.streams.iter().map(|(&id, stream)| (id, stream))
     }
 
-    /// The first stream after this one (of all, without one) that has bytes fetched and not read.
+    /// The first stream after this one (of all, if `None`) that has fetched and unread bytes.
     pub(crate) fn next_unread(&self, after: Option<StreamId>) -> Option<(StreamId, &Stream)> {
         let later = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
-    /// The stream that expects its next access nearest to `offset`, within the gap. An access where its
-    /// fetched bytes end is expected too: the reports of the reads between may have been lost. If consumption
-    /// is unconfirmed, match anywhere in the last read; prefer the closest confirmed position. Among
-    /// confirmed streams at the same distance the older goes on.
+    /// The stream that expects its next access nearest to `offset`, within the gap. An access at the end of
+    /// its fetched bytes is expected too, because the reports of the reads between may have been lost. If
+    /// consumption is unconfirmed, match anywhere in the last read; prefer the closest confirmed position.
+    /// Among confirmed streams at the same distance, prefer the oldest.
     fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
         self.of_file(file)
             // A client that begins at the head is a new one, however close behind another.
@@ -594,7 +595,7 @@ impl Streams {
             .map(|(.., id)| id)
     }
 
-    /// The stream idle longest goes when the table is full.
+    /// Removes the stream idle longest if the table is full.
     fn make_room(&mut self) -> Option<(StreamId, Stream)> {
         if self.streams.len() < self.config.streams_max {
             return None;
@@ -659,7 +660,7 @@ impl Streams {
         Some(stream)
     }
 
-    /// Changes a stream, and what is kept of it elsewhere.
+    /// Changes a stream, and the indexes that depend on it.
     fn change(&mut self, id: StreamId, change: impl FnOnce(&mut Stream)) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let (last, from) = (stream.last, Standing::of(id, stream));
@@ -691,7 +692,8 @@ mod tests {
         Nanos::from_secs(s)
     }
 
-    /// The newer one ends its read where the older one's fetched bytes end; the next read could be either's.
+    /// The newer stream ends its read where the older one's fetched bytes end, so the next read could be
+    /// either's.
     #[test]
     fn of_two_streams_as_near_the_older_goes_on_unless_it_is_uncertain() {
         const M: u64 = 1 << 20;
@@ -748,7 +750,7 @@ mod tests {
             let id = streams.observe(secs(i as u64), FILE, at * K, 64 * K, 4096 * K).0;
             assert!(!streams.get(id).unwrap().is_sequential(&streams.config), "access {i}");
         }
-        // A client known to be sequential stays so when it skips.
+        // A client known to be sequential stays sequential when it skips.
         let mut id = StreamId(0);
         for (i, at) in [2048, 2112, 2176, 2560].into_iter().enumerate() {
             id = streams.observe(secs(10 + i as u64), FILE, at * K, 64 * K, 4096 * K).0;

@@ -1,7 +1,7 @@
-//! What a driver and its machine know of an engine from outside: the contract, checked action by action.
+//! A model of an engine as its driver sees it, which checks the contract after each action.
 //!
-//! [`Model`] hears of every event before the engine does and of every action after it. It panics where an
-//! action breaks the contract of the crate's documentation.
+//! [`Model`] gets every event before the engine does, and every action after it. It panics if an action
+//! breaks the contract in the crate's documentation.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub(crate) mod strategies;
@@ -15,7 +15,7 @@ use seekless_policy::{
 };
 use seekless_units::Nanos;
 
-/// Ranges of bytes of files; those that touch are one.
+/// Ranges of bytes of files; adjacent ranges are joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(BTreeMap<FileId, Vec<(u64, u64)>>);
 
@@ -45,7 +45,7 @@ impl Ranges {
         }
     }
 
-    /// The parts of `[start, end)`.
+    /// The parts of `[start, end)` in the ranges.
     pub(crate) fn within(&self, file: FileId, start: u64, end: u64) -> Vec<(u64, u64)> {
         let of_file = self.0.get(&file).into_iter().flatten();
         of_file.map(|&(a, b)| (a.max(start), b.min(end))).filter(|(a, b)| a < b).collect()
@@ -82,21 +82,21 @@ pub(crate) struct Flight {
     pub(crate) file: FileId,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// What lies before has been reported.
+    /// Bytes before this offset have been reported.
     pub(crate) resident: u64,
-    /// It may join a read of the kernel's: a request that does once touched it.
+    /// Whether it may join a read of the kernel's, because a request that does so touched it once.
     along: bool,
 }
 
-/// A request that is not answered.
+/// An unanswered request.
 #[derive(Clone, Debug)]
 struct Blocked {
     request: Request,
-    /// What reads under way since it was made have reported.
+    /// Bytes reported since by reads in flight at or after the request.
     arrived: Ranges,
 }
 
-/// What is known from outside.
+/// What a driver knows of the engine.
 #[derive(Debug)]
 pub(crate) struct Model {
     config: Config,
@@ -104,22 +104,22 @@ pub(crate) struct Model {
     pub(crate) pinned: Ranges,
     pub(crate) flights: BTreeMap<ReadId, Flight>,
     blocked: BTreeMap<RequestId, Blocked>,
-    /// What was requested to join reads of the kernel's.
+    /// Ranges requested to join reads of the kernel's.
     along: Vec<(FileId, u64, u64)>,
-    /// Whatever was in memory once, as far as the engine can know.
+    /// Bytes that were in memory once, as far as the engine can know.
     seen: Ranges,
-    /// What was said to be a hole once.
+    /// Bytes that were reported as a hole once.
     holes: Ranges,
     read_names: BTreeSet<ReadId>,
-    /// Requests of names in use that were not refused yet.
+    /// Requests with an id in use that were not refused yet.
     duplicates: u64,
-    /// Bytes that were told gone: the disk may deliver them twice.
+    /// Bytes reported as gone: the disk may deliver them twice.
     pub(crate) gone: u64,
-    /// Requests answered, by whether their bytes are there.
+    /// Requests answered: resident, and passed.
     pub(crate) answered: [u64; 2],
     /// Bytes that reads reported.
     pub(crate) arrived: u64,
-    /// Most actions polled in a row.
+    /// Maximum number of actions polled in a row.
     pub(crate) burst: u64,
     row: u64,
 }
@@ -145,7 +145,7 @@ impl Model {
         }
     }
 
-    /// The engine is about to hear of this.
+    /// The engine is about to get this event.
     pub(crate) fn event(&mut self, event: &Event) {
         self.row = 0;
         match *event {
@@ -202,7 +202,7 @@ impl Model {
         }
     }
 
-    /// The engine said this.
+    /// The engine returned this action.
     pub(crate) fn action(&mut self, action: &Action) {
         self.row += 1;
         self.burst = self.burst.max(self.row);
@@ -215,7 +215,7 @@ impl Model {
                 assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
                 assert!(!self.pinned.touches(file, offset, offset + len), "pinned: {action:?}");
                 for f in self.flights.values().filter(|f| f.file == file) {
-                    // What a client read of it has come, whether it was reported or not.
+                    // Bytes that a client read have arrived, whether that was reported or not.
                     let (from, to) = (offset.max(f.resident), (offset + len).min(f.end));
                     assert!(self.seen.covers(file, from, to), "being read: {action:?}");
                 }
@@ -307,12 +307,12 @@ impl Model {
         }
     }
 
-    /// Requests that are not answered.
+    /// Unanswered requests.
     pub(crate) fn blocked(&self) -> impl Iterator<Item = &Request> {
         self.blocked.values().map(|b| &b.request)
     }
 
-    /// Every bound, as the engine reports of itself, after an event.
+    /// Checks every bound against the engine's own report, after an event.
     pub(crate) fn check(&self, engine: &DiskEngine, now: Nanos) {
         let (stats, config) = (engine.stats(), &self.config);
         let queues = [stats.waiting, stats.queued];
@@ -323,21 +323,21 @@ impl Model {
         assert!(engine.next_deadline().is_none_or(|at| at > now), "a deadline in the past");
     }
 
-    /// Most reads in flight, with those that join reads of the kernel's if any was asked to.
+    /// Maximum number of reads in flight, with those that join reads of the kernel's if any was requested to.
     fn flights_max(&self) -> usize {
         let joined = if self.along.is_empty() { 0 } else { IN_FLIGHT_MAX };
         self.config.flights_max() + joined
     }
 
-    /// The same when there is nothing more to poll.
+    /// Checks the bounds that hold when no action is left to poll.
     fn check_polled(&self) {
         let files_max = self.config.ahead.as_ref().map_or(self.config.queue_max, |a| a.files_max);
-        // Those that were in use stayed open; each that is opened since closes one.
+        // Files in use stayed open; each file opened since closes one.
         let in_use = self.config.queue_max + self.config.queue_max.max(self.flights_max());
         assert!(self.open.len() <= files_max.max(1) + in_use, "{} files are open", self.open.len());
     }
 
-    /// The clients are gone and time has passed: nothing is left.
+    /// The clients are gone and time has passed: checks that nothing is left.
     pub(crate) fn check_at_rest(&self, engine: &DiskEngine) {
         assert!(self.flights.is_empty() && self.blocked.is_empty(), "{:?} {:?}", self.flights, self.blocked);
         assert!(self.pinned.is_empty(), "pinned for ever: {:?}", self.pinned);
@@ -353,12 +353,12 @@ impl Model {
         let accounted = t.first_use + t.evicted_unused + t.wasted + t.forgotten_fresh;
         let follows = self.config.ahead.is_some() && self.config.mode == Mode::Both;
         assert!(accounted == t.prefetched || (accounted < t.prefetched && !follows), "{t:?}");
-        // Sums stop at the largest number; some tests have lengths of that kind.
+        // Sums saturate; some tests have lengths of that size.
         assert_eq!(t.first_use.saturating_add(t.cached).saturating_add(t.passed), t.requested, "{t:?}");
     }
 }
 
-/// An engine whose every event and action is checked and written down.
+/// An engine whose every event and action is checked and logged.
 pub(crate) struct Logged {
     pub(crate) engine: DiskEngine,
     pub(crate) model: Model,
@@ -380,7 +380,7 @@ impl Logged {
         self.log.push(Line { disk: 0, at: self.now, entry: Entry::Event(event) }.to_string());
         self.model.event(&event);
         self.engine.handle(self.now, event);
-        // The number of pieces at once may be found by trial.
+        // The number of pieces in flight may be found by trial.
         self.model.config.in_flight = self.engine.config().in_flight;
         self.model.check(&self.engine, self.now);
     }
@@ -396,7 +396,7 @@ impl Logged {
     }
 }
 
-/// Feeds the events of a log to a fresh engine: it says what the log says, action for action.
+/// Feeds the events of a log to a fresh engine, and checks that it repeats the log action for action.
 pub(crate) fn replay(log: &[String]) {
     let mut engine = None;
     for text in log {

@@ -1,4 +1,4 @@
-//! Settings and amounts for property tests, from sensible to absurd.
+//! Settings and amounts for property tests, from sensible to extreme.
 
 use proptest::prelude::*;
 use seekless_policy::{
@@ -10,7 +10,7 @@ use seekless_sizing::competitive::Start;
 use seekless_sizing::controller::{AdjustBy, Params};
 use seekless_units::{Bytes, Lba, Nanos};
 
-/// Sizes and offsets: mostly near each other so that they overlap, some absurd.
+/// Sizes and offsets: mostly near each other so that they overlap, some extreme.
 pub(crate) fn amount() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => 0..(64 * PAGE),
@@ -57,7 +57,7 @@ pub(crate) fn ahead() -> impl Strategy<Value = Option<AheadConfig>> {
     proptest::option::of(some)
 }
 
-/// Mostly as they are; each may be anything.
+/// Mostly the defaults; each may have any value.
 pub(crate) fn constants() -> impl Strategy<Value = Constants> {
     let absurd = vec![0.0, -1.0, 1e-9, 0.5, 3.0, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let value = || proptest::option::weighted(0.1, proptest::sample::select(absurd.clone()));
@@ -104,13 +104,13 @@ pub(crate) fn sizing() -> impl Strategy<Value = (Sizing, BitrateRule, Option<u64
     (sizing, proptest::sample::select(rules), proptest::option::of(any::<u64>()))
 }
 
-/// Pieces at once, where parts of the device begin, and whether the number is found by trial.
+/// Pieces in flight, start addresses of the parts of the device, and whether the number is found by trial.
 fn at_once() -> impl Strategy<Value = (usize, Vec<u64>, bool)> {
     let parts = proptest::collection::vec(0..4_000_000_000u64, 0..3);
     prop_oneof![3 => Just((1, Vec::new(), false)), 1 => (0..5usize, parts, any::<bool>())]
 }
 
-/// The least part of the disk's time that file sets have.
+/// Minimum share of the disk's time for file sets.
 fn share() -> impl Strategy<Value = f64> {
     proptest::sample::select(vec![0.1, 0.0, 0.5, 1.0, -3.0, 7.0, f64::NAN])
 }

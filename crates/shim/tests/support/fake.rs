@@ -1,4 +1,4 @@
-//! A daemon of the tests' own: records what it hears and answers as told.
+//! A daemon for the tests: records what it receives and answers as configured.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -19,41 +19,42 @@ use seekless_wire::{
     Answer, Call, FRAME_BYTES_MAX, Frame, Mode, Need, PassReason, Refuse, RefuseReason, Settings, Tracked,
 };
 
-/// What it leaves beside its socket.
+/// The key that it leaves beside its socket.
 const KEY: Key = *b"a key that is not known in there";
 
-/// How the daemon behaves towards a need.
+/// How the daemon reacts to a need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Reads the bytes, then answers.
     Serve,
-    /// The same, after so many milliseconds with a `Working` every 20.
+    /// Serves after this many milliseconds, with a `Working` every 20.
     ServeSlowly(u64),
-    /// Passes on, and asks to leave the device alone for a minute.
+    /// Passes, and asks to leave the device alone for a minute.
     PassDevice,
-    /// Accepts and says nothing, ever.
+    /// Accepts and sends nothing, ever.
     Silent,
-    /// Says `Working` for ever.
+    /// Sends `Working` for ever.
     WorkingForEver,
-    /// Closes without a word.
+    /// Closes without a frame.
     Close,
-    /// Sends bytes that are no frame.
+    /// Sends bytes that are not a frame.
     Garbage,
-    /// Sends a good answer, cut short.
+    /// Sends a valid answer, cut short.
     CutShort,
     /// Sends a packet larger than any frame.
     Huge,
-    /// Refuses, as a daemon that speaks another version would.
+    /// Refuses, like a daemon of another version.
     Refuse,
-    /// Sends a descriptor along that nobody asked for.
+    /// Sends a descriptor that was not requested.
     ExtraDescriptor,
-    /// Serves, and names one of two rings by turns, as to a process that changes its user from call to call.
+    /// Serves, and names one of two rings alternately, as for a process that changes its user from call to
+    /// call.
     RingsByTurns,
-    /// Serves, and sends the ring along with the settings.
+    /// Serves, and sends the ring with the settings.
     RingAlong,
 }
 
-/// A need as it arrived.
+/// A received need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub call: Call,
@@ -69,13 +70,13 @@ pub struct Record {
     pub needs: Vec<Seen>,
     pub tracked: Vec<Tracked>,
     pub hellos: usize,
-    /// The ring named last, every ring that was asked for, and how often.
+    /// The ring named last; below, every ring that was requested, and how often.
     pub named: u8,
     pub rings: BTreeMap<u8, (Consumer, OwnedFd)>,
     pub ring_asks: usize,
-    /// How often it went along with the settings.
+    /// How often it was sent with the settings.
     pub rings_along: usize,
-    /// Frames or descriptors that should not have come.
+    /// Frames or descriptors that should not have arrived.
     pub wrong: Vec<String>,
 }
 
@@ -83,7 +84,7 @@ pub struct Fake {
     pub path: PathBuf,
     pub record: Arc<Mutex<Record>>,
     stop: Arc<AtomicBool>,
-    /// Rounds in which nothing came.
+    /// Number of rounds without a frame.
     idle: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -101,7 +102,7 @@ impl Fake {
         Fake::at(path, vec![socket, twin], manner, settings)
     }
 
-    /// Accepts at sockets that listen already.
+    /// Accepts at sockets that already listen.
     pub fn at(path: PathBuf, listeners: Vec<OwnedFd>, manner: Manner, settings: Settings) -> Fake {
         let record = Arc::new(Mutex::new(Record::default()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -117,7 +118,7 @@ impl Fake {
         Fake::start(folder, Manner::Serve, SETTINGS)
     }
 
-    /// Waits until all that has been sent has been heard (advice is sent and not waited for).
+    /// Waits until everything sent has been received (advice is sent without waiting).
     fn settle(&self) {
         let until = self.idle.load(Ordering::Acquire) + 2;
         while self.idle.load(Ordering::Acquire) < until {
@@ -125,7 +126,7 @@ impl Fake {
         }
     }
 
-    /// The needs so far, and a check that nothing wrong came.
+    /// The needs so far. Also checks that nothing wrong arrived.
     pub fn needs(&self) -> Vec<Seen> {
         self.settle();
         let record = self.record.lock().unwrap();
@@ -138,7 +139,7 @@ impl Fake {
         *self.record.lock().unwrap() = Record::default();
     }
 
-    /// Ends as a killed daemon does: every socket of it closes at once, its path stays.
+    /// Ends like a killed daemon: all its sockets close at once, its path stays.
     pub fn stop(mut self) {
         self.halt();
     }
@@ -170,7 +171,7 @@ pub fn listening(folder: &Path) -> (PathBuf, OwnedFd) {
 
 struct Client {
     socket: OwnedFd,
-    /// Answer this at that time.
+    /// The answer to send, and when.
     due: Option<(Instant, Need, Option<OwnedFd>)>,
     working_next: Instant,
 }
@@ -201,7 +202,7 @@ fn serve(
     }
 }
 
-/// Whether to keep the client.
+/// Handles one frame of a client. Returns whether to keep the client.
 fn attend(client: &mut Client, manner: Manner, settings: Settings, record: &Mutex<Record>) -> bool {
     let mut packet = [0u8; FRAME_BYTES_MAX];
     match fdpass::receive(client.socket.as_fd(), &mut packet) {
@@ -211,7 +212,7 @@ fn attend(client: &mut Client, manner: Manner, settings: Settings, record: &Mute
                 return false;
             }
         }
-        // Gone; an advice is served all the same when it was heard.
+        // The client is gone; an advice that was received is served all the same.
         Ok(_) => return false,
         Err(rustix::io::Errno::AGAIN) => {}
         Err(_) => return false,
@@ -267,7 +268,7 @@ fn hear(
                 let _ = fdpass::send(socket, frame.as_bytes(), Some(ring.1.as_fd()));
                 return false;
             }
-            // A daemon that is ill is ill towards everybody, but for the settings, which let the needs come.
+            // A misbehaving daemon misbehaves towards all, except for the settings, which let the needs come.
             tell(socket, Frame::Settings(Settings { ring: record.named, ..settings }));
             false
         }
@@ -348,11 +349,11 @@ fn misbehave(
             let _ = fdpass::send(socket, frame.as_bytes(), descriptor.as_ref().map(|d| d.as_fd()));
         }
     }
-    // Stays until the other side goes, so that what was sent is not lost to a reset.
+    // Stays until the client goes, so that a reset does not lose what was sent.
     manner != Manner::Close
 }
 
-/// Reads what was asked for, by way of a descriptor of its own, and says so.
+/// Reads the requested bytes through a descriptor of its own, and answers.
 fn answer(
     socket: std::os::fd::BorrowedFd<'_>,
     need: &Need,
@@ -363,7 +364,7 @@ fn answer(
     let passed = descriptor.unwrap();
     let mut resident = 0;
     if let Ok(file) = std::fs::File::open(format!("/proc/self/fd/{}", passed.as_raw_fd())) {
-        // No more than what is asked: the kernel's own read-ahead may be megabytes.
+        // No more than requested: the kernel's own read-ahead may be megabytes.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
         let prefetch = if settings.mode == Mode::Both { settings.prefetch_bytes } else { 0 };
         let mut bytes = vec![0u8; need.length.max(prefetch).min(64 << 20) as usize];

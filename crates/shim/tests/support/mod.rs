@@ -1,5 +1,5 @@
-//! What the shim's tests share: a daemon of our own to hook up to, cold files, compiled snippets, and runs with and
-//! without the library.
+//! What the shim's tests share: a fake daemon, cold files, compiled snippets, and runs with and without the
+//! library.
 #![allow(dead_code, unreachable_pub, missing_docs)] // Each test program uses its part.
 #![allow(unsafe_code)]
 
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use rustix::mm::{MapFlags, ProtFlags};
 use seekless_kernel::residency;
 
-/// Longest any program here may take before it counts as hanging: generous, for a machine busy with other things.
+/// Maximum duration of a program before it counts as hanging; generous, because the machine may be busy.
 pub const HANG: Duration = Duration::from_secs(60);
 
-/// The library under test. Cargo does not build a `cdylib` for the sake of integration tests, so it is built here, in the
-/// profile the tests have; without cargo (test programs carried elsewhere) the one lying beside them is taken.
+/// The library under test. Cargo does not build a `cdylib` for integration tests, so it is built here, in the
+/// profile of the tests. Without cargo (test programs copied elsewhere) the library beside them is used.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -44,10 +44,10 @@ pub fn library() -> &'static Path {
     })
 }
 
-/// A folder for one test, on the disk the build is on (`/tmp` is often memory, where nothing is ever cold).
+/// A folder for one test, on the disk of the build (`/tmp` is often memory, where nothing is ever cold).
 pub fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // Programs that give up root still have to get in.
+    // Programs that give up root must still be able to enter.
     set_mode(folder.path(), 0o755);
     folder
 }
@@ -57,7 +57,7 @@ pub fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A file of which nothing is in the page cache at first.
+/// A file that is not in the page cache at first.
 pub struct ColdFile {
     pub path: PathBuf,
     pub file: File,
@@ -67,7 +67,7 @@ pub struct ColdFile {
 pub const FILE_BYTES: u64 = 4 << 20;
 
 impl ColdFile {
-    /// `None`, and a word, where the file system keeps everything in memory.
+    /// `None`, with a message, if the file system keeps everything in memory.
     pub fn new(folder: &Path, name: &str) -> Option<ColdFile> {
         let path = folder.join(name);
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -89,12 +89,12 @@ impl ColdFile {
         None
     }
 
-    /// Drops it from the cache; whether that worked.
+    /// Drops it from the cache. Returns whether that worked.
     pub fn chill(&self) -> bool {
         let give_up = Instant::now() + Duration::from_secs(10);
         loop {
             rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-            // mincore does not see a page whose read is still in flight, cachestat does.
+            // cachestat sees a page whose read is still in flight, mincore does not.
             let cold = match residency::cachestat(self.file.as_fd(), 0, self.bytes) {
                 Ok(stat) => stat.cached == 0,
                 Err(_) => {
@@ -115,7 +115,7 @@ impl ColdFile {
         }
     }
 
-    /// Reads all of it and keeps it in the cache. Reclaim takes pages even where memory is free (another's
+    /// Reads all of it and keeps it in the cache. The kernel reclaims pages even with free memory (another
     /// limit, the machine's host), so they are locked, as far as a user may lock memory.
     pub fn keep(&self) -> Kept {
         self.file.read_exact_at(&mut vec![0; self.bytes as usize], 0).unwrap();
@@ -124,7 +124,7 @@ impl ColdFile {
         let at = unsafe {
             rustix::mm::mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &self.file, 0).unwrap()
         };
-        // SAFETY: the whole of the mapping just made. Where it is refused the pages are merely resident.
+        // SAFETY: the whole of the mapping just made. If this is refused, the pages are merely resident.
         let _ = unsafe { rustix::mm::mlock(at, bytes) };
         Kept { at, bytes }
     }
@@ -138,17 +138,17 @@ pub struct Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `keep` made, which nothing else knows.
+        // SAFETY: the mapping that `keep` made, which nothing else uses.
         unsafe { rustix::mm::munmap(self.at, self.bytes).unwrap() };
     }
 }
 
-/// Where the C sources are.
+/// Path of a C source.
 pub fn source(kind: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(kind).join(name).with_extension("c")
 }
 
-/// Compiles a C program; `None`, and a word, without a compiler.
+/// Compiles a C program; `None`, with a message, without a compiler.
 pub fn compile(source: &Path, to: &Path, flags: &[&str]) -> Option<()> {
     let run = Command::new("cc")
         .args(["-O1", "-w", "-pthread", "-o"])
@@ -184,7 +184,7 @@ pub fn have(program: &str, argument: &str) -> bool {
     there
 }
 
-/// What a program said and how it ended.
+/// The output of a program and how it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub stdout: String,
@@ -192,7 +192,7 @@ pub struct Outcome {
     pub status: String,
 }
 
-/// Runs it to its end; a program that hangs is killed (itself only) and fails the test.
+/// Runs a program to its end. A program that hangs is killed (only itself) and fails the test.
 pub fn run(mut command: Command) -> Outcome {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
@@ -215,7 +215,7 @@ pub fn run(mut command: Command) -> Outcome {
     }
 }
 
-/// A command without the shim, whatever the tests themselves run under.
+/// A command without the shim, whatever the environment of the tests.
 pub fn plain(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_remove("LD_PRELOAD");
@@ -227,7 +227,7 @@ pub fn plain(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The same with the shim, and perhaps something else preloaded after it.
+/// A command with the shim, and optionally another preloaded library after it.
 pub fn hooked(program: impl AsRef<std::ffi::OsStr>, socket: &Path, also: Option<&Path>) -> Command {
     let mut preload = library().as_os_str().to_owned();
     if let Some(also) = also {

@@ -2,7 +2,6 @@
 
 mod circus;
 mod coordinator;
-mod edges;
 mod node;
 mod replay;
 mod serve;
@@ -31,8 +30,6 @@ enum Command {
     /// Compare downloads in any order with sequential ones: one disk, many clients, the figures of the Circus
     /// paper
     Circus(circus::CircusArgs),
-    /// An origin below caches that fetch slices from it, with coordination and without
-    Edges(edges::EdgesArgs),
     /// Simulate one of several nodes behind a balancer, from empty memory until its hit ratio is back
     Node(Box<node::NodeArgs>),
     /// Replay a daemon's decision log, as it was or under other settings, memory or drives
@@ -50,7 +47,6 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
         Command::Circus(args) => circus::run(args),
-        Command::Edges(args) => edges::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),

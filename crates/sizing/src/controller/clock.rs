@@ -1,21 +1,21 @@
-//! What the disk did with its time, and what happened since the sizing algorithm last heard of it.
+//! How the disk spent its time, and what happened since the last observation of the sizing algorithm.
 
 use seekless_ledger::Totals;
 use seekless_units::{Bytes, Nanos};
 
 use super::Observation;
 
-/// The time of one disk.
+/// The time account of one disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskClock {
     seen: Nanos,
     reading: bool,
     busy: bool,
-    /// At least one read in flight, so far.
+    /// Total time with at least one read in flight.
     disk_time: Nanos,
-    /// At least one read queued or in flight, so far.
+    /// Total time with at least one read queued or in flight.
     busy_time: Nanos,
-    /// The state at the last observation.
+    /// The values at the last observation.
     told: (Nanos, Nanos, Totals),
 }
 
@@ -25,7 +25,7 @@ impl DiskClock {
         self.disk_time
     }
 
-    /// Time passed in the state of [`DiskClock::state`].
+    /// Accounts for the time until `now` in the state set by [`DiskClock::state`].
     pub fn pass(&mut self, now: Nanos) {
         let passed = now.since(self.seen);
         self.seen = self.seen.max(now);
@@ -37,13 +37,13 @@ impl DiskClock {
         }
     }
 
-    /// From now on so many reads are in flight and so many pieces queued.
+    /// Sets the number of reads in flight and of queued pieces from now on.
     pub fn state(&mut self, in_flight: usize, queued: usize) {
         self.reading = in_flight > 0;
         self.busy = self.reading || queued > 0;
     }
 
-    /// What happened since the last call; `bitrate` is that of the streams the size is for.
+    /// What happened since the last call. `bitrate` is the bitrate of the streams that the size is for.
     pub fn observation(&mut self, totals: Totals, bitrate: f64) -> Observation {
         let (disk_time, busy_time, before) = self.told;
         let since = totals - before;

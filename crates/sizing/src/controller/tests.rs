@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 const STEP: u64 = 512 << 10;
 
-/// A server whose score at a size of `n` steps is `curve(n)`, `busy` of the time at work.
+/// A server whose score at a size of `n` steps is `curve(n)`, busy for `busy` of the time.
 struct Server<'a> {
     curve: &'a dyn Fn(u64) -> f64,
     busy: f64,
@@ -20,10 +20,10 @@ impl Default for Server<'_> {
 }
 
 impl Server<'_> {
-    /// What one second looks like at a size.
+    /// One second at this size.
     fn second(&self, size: Bytes) -> Observation {
         let requested = Bytes::mib(40);
-        // Miss ratio 1: the score is then milliseconds a transaction.
+        // Miss ratio 1, so the score is milliseconds a transaction.
         let transactions = requested.0 as f64 / TRANSACTION.0 as f64;
         Observation {
             disk_time: Nanos::from_millis_f64((self.curve)(size.0 / STEP) * transactions),
@@ -37,7 +37,7 @@ impl Server<'_> {
     }
 }
 
-/// Sizes, in steps, after each of `intervals` intervals; checks on the way that the size is bounded and
+/// Sizes, in steps, after each of `intervals` intervals. Checks on the way that the size is bounded and
 /// slides.
 fn run(controller: &mut Controller, server: &Server, from_second: u64, intervals: u64) -> Vec<u64> {
     let every = controller.params().adjust_interval.0 / 1_000_000_000;
@@ -75,12 +75,12 @@ fn table_2() {
 
 #[test]
 fn goes_down_a_single_minimum() {
-    // Best at 10 steps, 5 MiB; from 2 MiB upwards one step an interval.
+    // Best at 10 steps, 5 MiB; from 2 MiB upwards, one step an interval.
     let server = Server { curve: &|n| 2.0 + 0.1 * n.abs_diff(10) as f64, ..Server::default() };
     let mut up = start(2);
     assert_eq!(run(&mut up, &server, 0, 10), [5, 6, 7, 8, 9, 10, 11, 10, 10, 11]);
     let mut down = start(8);
-    // Tries the larger one first, finds it worse, and turns.
+    // Tries the larger size first, finds it worse, and turns.
     assert_eq!(run(&mut down, &server, 0, 10), [17, 16, 15, 14, 13, 12, 11, 10, 9, 10]);
 }
 
@@ -103,8 +103,8 @@ fn the_size_slides() {
 
 #[test]
 fn a_local_minimum_is_left_through_deflation() {
-    // A hump at 7 hides the slope down to 12. Deflating by 5 % an interval makes 7 worth another look, and
-    // since its measured score was a fluctuation it is fine the second time.
+    // A hump at 7 hides the slope down to 12. Deflating by 5 % an interval makes 7 seem better at some time,
+    // and since its measured score was a fluctuation it is good the second time.
     let fluctuation = core::cell::Cell::new(true);
     let curve = |n: u64| if n == 7 && fluctuation.get() { 3.0 } else { 2.0 + 0.05 * n.abs_diff(12) as f64 };
     let server = Server { curve: &curve, ..Server::default() };
@@ -127,7 +127,7 @@ fn light_load_changes_nothing() {
 
 #[test]
 fn evictions_jump_to_eviction_time_times_bitrate() {
-    // [A] figure 4: 60 s and 0.05 MB/s: from 8 MB to 3 MB, at once.
+    // [A] figure 4: 60 s and 0.05 MB/s give 3 MB, from 8 MB at once.
     let server = Server {
         evicted: 0.1,
         eviction_time: Nanos::from_secs(60),
@@ -147,7 +147,7 @@ fn evictions_jump_to_eviction_time_times_bitrate() {
     let mut thrash = start(8);
     let server = Server { evicted: 2.0, eviction_time: Nanos::from_secs(1), ..Server::default() };
     assert_eq!(run(&mut thrash, &server, 0, 1), [1]);
-    // Few evictions are left to the gradient.
+    // The gradient handles few evictions.
     let mut few = start(8);
     let server = Server { evicted: 0.04, eviction_time: Nanos::from_secs(1), ..Server::default() };
     assert_eq!(run(&mut few, &server, 0, 1), [17]);
@@ -180,8 +180,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// On any curve with one minimum (each step away from it at least 1 % worse) the size comes within a step
-    /// of it, in as many intervals as it is steps away and a few more, and from then on spends most of its
-    /// time there.
+    /// of the minimum, in as many intervals as there are steps and a few more, and from then on spends most
+    /// of its time there.
     #[test]
     fn converges_on_any_single_minimum(
         best in 1u64..=40,
@@ -198,13 +198,13 @@ proptest! {
         let steps = run(&mut c, &server, 0, 48);
         let there = steps.iter().position(|s| s.abs_diff(best) <= 1);
         prop_assert!(there.is_some_and(|n| n as u64 <= first.abs_diff(best) + 2), "{steps:?} for {best}");
-        // The score paid afterwards is close to the best one: excursions are short.
+        // The later scores are close to the best one: excursions are short.
         let later = run(&mut c, &server, 48 * 32, 60);
         let near = later.iter().filter(|s| s.abs_diff(best) <= 1).count();
         prop_assert!(near * 2 >= later.len(), "{later:?} for {best}");
     }
 
-    /// Whatever is observed, sizes stay within bounds and nothing panics.
+    /// Sizes stay within bounds and nothing panics, whatever is observed.
     #[test]
     fn any_observation_keeps_the_size_bounded(
         seen in proptest::collection::vec(

@@ -9,11 +9,11 @@ fn start(mib: u64) -> SizeModel {
     SizeModel::new(params)
 }
 
-/// Clients that stay, in as much memory as they like.
+/// Clients that stay, with plenty of memory.
 const ROOMY: Situation =
     Situation { room: 512 * MIB, part: 1.0, ended: 0, used: 0.0, left: 0.0, depth: 2 * MIB };
 
-/// The size once it has been told the same for long enough.
+/// The size after the same situation for long enough.
 fn settled(model: &mut SizeModel, seen: Situation) -> (u64, Bound) {
     (0..40).for_each(|_| model.situation(seen));
     assert_eq!(model.size(), model.target());
@@ -33,7 +33,7 @@ fn the_least_bound_decides() {
     let mut model = start(3);
     assert_eq!(settled(&mut model, ROOMY), (256 * MIB, Bound::Longest));
     assert_eq!(settled(&mut model, Situation { room: 5 * MIB, ..ROOMY }), (5 * MIB, Bound::Memory));
-    // sqrt(2 MiB * 5 MiB * 40 / 10), at the size that was in use.
+    // sqrt(2 MiB * 5 MiB * 40 / 10), at the size in use.
     let leaving = Situation { ended: RECENT, used: 40e6, left: 10e6, ..ROOMY };
     let (size, bound) = settled(&mut model, leaving);
     assert_eq!(bound, Bound::Leaving);
@@ -50,7 +50,7 @@ fn streams_of_low_bitrates_make_the_full_size_larger() {
         settled(&mut model, leaving(1.0)).0
     };
     let half = settled(&mut model, leaving(0.5)).0;
-    // Pieces of half of the size were left: sqrt(1 / 2) of the bound, for pieces that are half as long.
+    // Pieces of half of the size were left unread: sqrt(1 / 2) of the bound, for pieces half as long.
     assert!((half as f64 / whole as f64 - libm::sqrt(2.0)).abs() < 0.01, "{half} {whole}");
 }
 
@@ -76,7 +76,7 @@ fn what_clients_leave_is_believed_once_enough_have_left() {
     model.situation(left(RECENT));
     assert_eq!(model.bound(), Some(Bound::Leaving));
     let target = model.target();
-    // The same counts again say nothing of the size of now.
+    // The same counts again say nothing about the current size.
     model.situation(left(RECENT + 1));
     assert_eq!(model.target(), target);
     let stay = Situation { ended: 2 * RECENT, left: 0.0, ..left(0) };
