@@ -22,7 +22,7 @@ use seekless_units::{Exit, Fault};
     after_help = "Exit status: 0 done and every check held, 1 failed, 2 wrong usage, 3 not permitted, 4 in use, 5 something needed is missing, 130 interrupted."
 )]
 struct Seekless {
-    /// How diagnostics on standard error are written (`SEEKLESS_LOG` chooses which)
+    /// Format of diagnostics on standard error (`SEEKLESS_LOG` chooses which are written)
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", hide_short_help = true)]
     log_format: LogFormat,
     #[command(subcommand)]
@@ -32,17 +32,17 @@ struct Seekless {
 /// The form of diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// A line for people
+    /// Lines for people
     Text,
-    /// A JSON object a line, with the time
+    /// One JSON object a line, with the time
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a command with the shim in front of it, starting a daemon if none runs
+    /// Run a command with the shim in front of its reads; start a daemon if none runs
     Run(seekless_daemon::cli::RunArgs),
-    /// Serve shims until told to stop; `daemon status` shows what it is doing
+    /// Serve shims until told to stop; `daemon status` shows what it does
     Daemon(seekless_daemon::cli::DaemonArgs),
     /// Serve every program that reads under folders, without a preload, until interrupted
     Watch(seekless_daemon::cli::WatchArgs),
@@ -50,17 +50,17 @@ enum Command {
     Observe(seekless_daemon::cli::ObserveArgs),
     /// Show on the terminal what a running daemon does with its disks
     Top(seekless_daemon::cli::TopArgs),
-    /// Try for some minutes what reading ahead gains for the programs that read under folders
+    /// Measure for some minutes what reading ahead gains for the programs that read under folders
     Try(seekless_daemon::cli::TryArgs),
-    /// Prove what Seekless gains on a running server, with its own clients
+    /// Measure what Seekless gains on a running server, with its own clients
     Prove(seekless_daemon::cli::ProveArgs),
     /// Preload the shim into a server that systemd starts
     Enable(seekless_daemon::cli::EnableArgs),
     /// Remove what `enable` wrote
     Disable(seekless_daemon::cli::DisableArgs),
-    /// Have a running daemon let go of a file system, so that it can be unmounted
+    /// Have a running daemon close the files of a file system, so that it can be unmounted
     Release(seekless_daemon::cli::ReleaseArgs),
-    /// Is a process hooked, and what would help here?
+    /// Say whether a process is hooked, and what would help here
     Doctor(seekless_daemon::cli::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
     Serve(seekless_http::cli::ServeArgs),
@@ -68,19 +68,19 @@ enum Command {
     Get(seekless_http::cli::GetArgs),
     /// Load a server with real clients and verify every byte
     Load(seekless_load::cli::LoadArgs),
-    /// Hard disks made of software
+    /// Make hard disks of software
     Vdisk(seekless_vdisk::cli::VdiskArgs),
     /// Write a table of bitrates from the headers of media files, for `--bitrates`
     Bitrates(seekless_bitrates::cli::BitratesArgs),
-    /// Disks: what is there, how fast each really is, and kernel settings that follow from it
+    /// List disks, measure them, and set the kernel by what was measured
     Disk(seekless_disk::cli::DiskArgs),
-    /// Put paths in the order in which their disk reads them best, and read ahead of their consumer
+    /// Sort paths into the order in which their disk reads them best, and read ahead of their consumer
     Order(seekless_order::cli::OrderArgs),
     /// Write the contents of files as one tar stream, in the order in which their disk reads them best
     CatSet(seekless_order::cat::CatSetArgs),
     /// Simulate in virtual time: a file server on hard disks, cache levels, downloads in any order
     Sim(seekless_sim::cli::SimArgs),
-    /// What a site needs: disks and memory, from its access log or by formula
+    /// Plan disks and memory for a site, from its access log or by formula
     Plan(Box<seekless_plan::cli::PlanArgs>),
     /// Run experiments: scenarios in, results and reports out
     Lab(seekless_lab::cli::LabArgs),
@@ -133,13 +133,13 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Says why a command ends.
+/// Prints why a command ends.
 fn ended(fault: &Fault) -> ExitCode {
     seekless_output::eprintln!("seekless: {fault}");
     ExitCode::from(fault.exit as u8)
 }
 
-/// The files that the command is to write its result to. That they can be written is seen before the work.
+/// The files that the result is written to. They are opened before the work, so that a bad path fails early.
 fn results<'a>(matches: &'a ArgMatches, options: &[&str]) -> Vec<&'a Path> {
     let mut of = matches;
     while let Some((_, below)) = of.subcommand() {
@@ -161,7 +161,7 @@ fn logging(format: LogFormat) {
     let filter = match std::env::var("SEEKLESS_LOG") {
         Ok(text) => text.parse().unwrap_or_else(|_| {
             seekless_output::eprintln!(
-                "seekless: SEEKLESS_LOG: `{text}` is no filter; write for example info or seekless_lab=debug"
+                "seekless: SEEKLESS_LOG: `{text}` is not a filter; write for example info or seekless_lab=debug"
             );
             warnings
         }),

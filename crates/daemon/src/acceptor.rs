@@ -334,7 +334,7 @@ impl Acceptor {
                     self.users.insert(number, User { thread, used: Instant::now(), hangs: false });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no thread for another user: its calls are passed");
+                    tracing::warn!(%error, "cannot start a thread for another user; its calls pass");
                     return None;
                 }
             }
@@ -350,8 +350,7 @@ impl Acceptor {
         let hangs = user.thread.busy_for(now_ms) >= HANGS;
         if hangs && !std::mem::replace(&mut user.hangs, true) {
             tracing::warn!(
-                "a descriptor that a process of user {uid} has passed holds up a call: that user's servers read for \
-                 themselves until it comes back"
+                "a descriptor that a process of user {uid} passed blocks a call; that user's servers read for themselves until it returns"
             );
         }
         hangs

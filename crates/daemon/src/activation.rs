@@ -40,7 +40,7 @@ pub(crate) fn socket(asked: Option<&Path>, mode: Option<u32>) -> Result<Option<A
     let path = path_of(passed.socket.as_fd());
     let Some(path) = path.filter(|_| fdpass::listens(passed.socket.as_fd())) else {
         return usage(format!(
-            "what systemd passes by {unit} is no Unix socket with a path that listens and keeps packets apart; write \
+            "what systemd passes by {unit} is not a listening packet socket with a path; write \
              ListenSequentialPacket=PATH there, without Accept=yes"
         ));
     };

@@ -32,8 +32,7 @@ pub use crate::release::{ReleaseArgs, run_release};
 pub use crate::run::RunArgs;
 pub use crate::top::{TopArgs, run_top};
 
-/// Serves shims until it is told to stop (SIGTERM, SIGINT). At SIGUSR2 the program that is installed now
-/// takes over.
+/// Serve shims until SIGTERM or SIGINT. At SIGUSR2 the installed program takes over.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DaemonArgs {
@@ -41,49 +40,50 @@ pub struct DaemonArgs {
     command: Option<DaemonCommand>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Where to listen [default: the socket that systemd passes, else $SEEKLESS_SOCKET, else daemon.sock in
+    /// Path to listen at [default: the socket that systemd passes, else $SEEKLESS_SOCKET, else daemon.sock in
     /// the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
     #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
-    /// Most shims connected at once
+    /// Most shims connected at once, 1 to 1000000; beyond it connections are closed at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections: u32,
-    /// Give up a request after this many seconds, whatever its disk does: its caller goes on by itself (a
-    /// shim does after 60 in any case)
+    /// Pass a request after this many seconds (0.01 to 1000000), whatever its disk does; its caller then
+    /// reads for itself, a shim after 60 in any case
     #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
     give_up: f64,
-    /// Write the statistics every so many seconds
+    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
-    /// to FILE, always the latest
+    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
+    /// each, or to FILE, which always holds the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
-    /// Take over from the daemon that listens there, without a lost request; where none does, start as usual
+    /// Take over from the daemon that listens at the socket, without losing a request; if none does, start as
+    /// usual
     #[arg(long)]
     take_over: bool,
-    /// End when this process, our parent, does; and remove the socket's folder then
+    /// End when this process, our parent, ends; then remove the socket's folder
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 enum DaemonCommand {
-    /// Show what a running daemon is doing
+    /// Show what a running daemon does
     Status {
-        /// Where it listens [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+        /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
-        /// As JSON, to standard output or to FILE
+        /// Print JSON, to standard output or to FILE
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
         json: Option<PathBuf>,
-        /// As Prometheus text, for a textfile collector: to standard output or to FILE, which appears whole
+        /// Print Prometheus text for a textfile collector, to standard output or to FILE, which appears whole
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE", conflicts_with = "json")]
         prometheus: Option<PathBuf>,
     },
@@ -202,8 +202,8 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
 /// `seekless run`: the exit status is the command's own, 128 + n if signal n ended it.
 ///
 /// # Errors
-/// The shim is not to be found, no daemon can be started, or the command itself cannot be started for want of
-/// memory or processes. (A command that is not there or not executable is status 127 or 126, as in a shell.)
+/// The shim is not found, no daemon can be started, or there is no memory or process for the command. (A
+/// command that does not exist or is not executable is status 127 or 126, as in a shell.)
 pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
     run::run(&args)
 }
@@ -211,7 +211,7 @@ pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
 /// `seekless doctor`.
 ///
 /// # Errors
-/// There is no such process, or it may not be looked at.
+/// There is no such process, or this user may not inspect it.
 pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
     doctor::run(&args)
 }
@@ -222,13 +222,13 @@ pub use watch::{WatchArgs, run_watch};
 /// The socket of a daemon that has another door as well.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArgs {
-    /// Listen neither for shims nor for `daemon status`
+    /// Listen for no shims and answer no `daemon status`
     #[arg(long)]
     pub(crate) no_socket: bool,
-    /// Where to listen [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Path to listen at [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
     #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
 }

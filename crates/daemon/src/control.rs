@@ -45,7 +45,7 @@ impl fmt::Display for AskError {
             AskError::NotAllowed(path) => {
                 write!(
                     f,
-                    "the daemon at {} is another user's and lets no other connect; try as root",
+                    "the daemon at {} belongs to another user and lets no other connect; try as root",
                     path.display()
                 )
             }
@@ -54,7 +54,7 @@ impl fmt::Display for AskError {
                 write!(f, "the daemon at {} did not answer within {wait} s; is it stopped?", path.display())
             }
             AskError::Garbled(path, why) => {
-                write!(f, "what listens at {} does not answer as a daemon does: {why}", path.display())
+                write!(f, "the listener at {} does not answer as a daemon: {why}", path.display())
             }
         }
     }
@@ -178,9 +178,7 @@ pub fn pass_all(socket: &Path, lease_ms: u32) -> Result<(), AskError> {
         Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
             Err(AskError::NotAllowed(socket.to_path_buf()))
         }
-        Frame::Refuse(_) => {
-            Err(conversation.garbled("it is older and cannot pass every call; start it anew"))
-        }
+        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot pass every call; restart it")),
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
     }
 }
@@ -198,7 +196,7 @@ pub fn release(socket: &Path, device: u64) -> Result<(), AskError> {
         Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
             Err(AskError::NotAllowed(socket.to_path_buf()))
         }
-        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot let go; start it anew")),
+        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot release files; restart it")),
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
     }
 }

@@ -24,16 +24,16 @@ use serde::Serialize;
 
 use crate::{control, state};
 
-/// Says whether a process is hooked and what would help here.
+/// Say whether a process is hooked, and what would help here.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// The process to look at; without it, the machine
+    /// Process to look at [default: none, look at the machine]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
-    /// Socket of the daemon [default: the process's own SEEKLESS_SOCKET, else as for `daemon`]
+    /// Socket of the daemon [default: SEEKLESS_SOCKET of the process, else as for `daemon`]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// As JSON, to standard output or to FILE
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

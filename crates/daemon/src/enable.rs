@@ -60,19 +60,20 @@ impl Service {
     }
 }
 
-/// Has a server's reads served from its next start on.
+/// Preload the shim into a server that systemd starts, from its next start on.
 #[derive(Args, Clone, Debug)]
 pub struct EnableArgs {
     /// The server
     #[arg(value_enum, value_name = "SERVICE")]
     service: Service,
-    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
+    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
+    /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
-    /// The daemon's socket
+    /// Socket of the daemon
     #[arg(long, default_value = "/run/seekless/daemon.sock", value_name = "PATH")]
     socket: PathBuf,
-    /// Show the drop-in and write nothing
+    /// Print the drop-in; write nothing
     #[arg(long)]
     show: bool,
     /// Folder of systemd's units, for packages and tests
@@ -80,7 +81,7 @@ pub struct EnableArgs {
     units: Option<PathBuf>,
 }
 
-/// Takes back what `seekless enable` did.
+/// Remove what `seekless enable` wrote.
 #[derive(Args, Clone, Debug)]
 pub struct DisableArgs {
     /// The server
@@ -122,9 +123,10 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     }
     seekless_output::write(&path, text.clone())?;
     let mut said = format!("{}:\n\n{text}\n", path.display());
-    said += &format!("It counts from the next start: systemctl daemon-reload && systemctl restart {unit}\n");
+    said +=
+        &format!("It takes effect at the next start: systemctl daemon-reload && systemctl restart {unit}\n");
     if let Some(advice) = args.service.advice() {
-        said += &format!("Beside it: {advice}\n");
+        said += &format!("Also: {advice}\n");
     }
     seekless_output::print(said)?;
     Ok(Exit::Ok)
@@ -151,7 +153,7 @@ pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
     }
     let unit = args.service.unit();
     seekless_output::print(format!(
-        "{} is removed. It counts from the next start: systemctl daemon-reload && systemctl restart {unit}\n",
+        "{} is removed. It takes effect at the next start: systemctl daemon-reload && systemctl restart {unit}\n",
         path.display()
     ))?;
     Ok(Exit::Ok)
@@ -161,7 +163,7 @@ pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
 /// as root to begin with.
 fn believed(shim: &Path) -> Result<(), Fault> {
     trust::is_only_ours(shim).map_err(|e| {
-        let mend = "install it where root alone may write, such as /usr/local/lib/seekless";
+        let mend = "install it where only root may write, such as /usr/local/lib/seekless";
         Fault::new(Exit::Permission, format!("the shim {} is not used: {e}; {mend}", shim.display()))
     })
 }
@@ -182,7 +184,10 @@ fn ours_or_nothing(path: &Path) -> Result<bool, Fault> {
         Err(e) => return Err(fault("cannot look at", path, &e)),
         Ok(meta) if meta.is_file() => {}
         Ok(_) => {
-            return Err(Fault::new(Exit::Failed, format!("{} is no file; it is left alone", path.display())));
+            return Err(Fault::new(
+                Exit::Failed,
+                format!("{} is not a file; it is left alone", path.display()),
+            ));
         }
     }
     let text = fs::read_to_string(path).map_err(|e| fault("cannot read", path, &e))?;

@@ -74,7 +74,7 @@ impl Front {
         let mut strikes = lock(&self.strikes);
         if strikes.count(uid, weight, Instant::now()) && strikes.muted() == 1 {
             tracing::warn!(
-                "too much of what user {uid} sends is refused: it is not read for a while. Any more are counted only (users_muted)"
+                "user {uid} sends too many invalid frames; it is not read for a while. Further cases are only counted (users_muted)"
             );
         }
     }

@@ -246,7 +246,7 @@ fn twin(name: &CStr) -> Option<OwnedFd> {
     match twin.and_then(|twin| fdpass::listen(Address::Twin(&twin), BACKLOG)) {
         Ok(socket) => Some(socket),
         Err(error) => {
-            tracing::warn!(%error, "no abstract twin of the socket: servers in a chroot read as without Seekless");
+            tracing::warn!(%error, "cannot bind the abstract twin of the socket; servers in a chroot read as without Seekless");
             None
         }
     }
@@ -257,7 +257,7 @@ fn twin_key(name: &CStr, others: bool) -> Option<Key> {
     let path = KeyPath::of(name)?;
     let key = twinkey::ensure(&path, others);
     key.inspect_err(|error| {
-        tracing::warn!(%error, "no key beside the socket: servers in a chroot read as without Seekless");
+        tracing::warn!(%error, "cannot write the key beside the socket; servers in a chroot read as without Seekless");
     })
     .ok()
 }

@@ -285,7 +285,7 @@ pub(crate) fn unavailable(why: TraceError) -> Fault {
         ),
         TraceError::Missing(what) => Fault::new(
             Exit::Missing,
-            format!("this kernel has no {what} (Linux 6.11 with tracing has); {instead}"),
+            format!("this kernel has no {what} (it takes Linux 6.11 with tracing); {instead}"),
         ),
         TraceError::Other(what, error) => {
             Fault::new(Exit::Failed, format!("cannot observe: {what}: {error}; {instead}"))

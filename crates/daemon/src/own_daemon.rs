@@ -69,7 +69,7 @@ impl OwnDaemon {
             Fault::new(Exit::Failed, what)
         };
         let program =
-            env::current_exe().map_err(|e| failed(format!("cannot tell where this program is: {e}")))?;
+            env::current_exe().map_err(|e| failed(format!("cannot find the path of this program: {e}")))?;
         let mut command = Command::new(program);
         command.args(words).arg("--socket").arg(&socket);
         command.arg("--parent").arg(std::process::id().to_string());

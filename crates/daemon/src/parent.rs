@@ -12,7 +12,7 @@ pub(crate) fn die_with(parent: i32, signal: Signal) -> Result<(), Fault> {
         Some(now) if now.as_raw_nonzero().get() == parent => Ok(()),
         _ => Err(Fault::new(
             Exit::Failed,
-            format!("process {parent}, which this daemon was started for, is gone"),
+            format!("process {parent}, for which this daemon was started, has ended"),
         )),
     }
 }

@@ -53,8 +53,7 @@ const EMPTY_MAX: usize = 2;
 const SUFFERS_FROM_S: f64 = 3.0;
 
 /// What `try` cannot know, said beside what it found.
-const AFTER_TRY: &str = "no program waited for Seekless meanwhile; a server that is preloaded (`seekless run`, \
-    `seekless enable`) has the reads that it waits for put in order too, which often gains more";
+const AFTER_TRY: &str = "no program waited for Seekless; a preloaded server (`seekless run`, `seekless enable`) has its misses put in order too, which often gains more";
 
 /// How it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,23 +64,23 @@ enum Leave {
     Off,
 }
 
-/// Proves on a running server what Seekless gains: alternates blocks of time without and with it.
+/// Measure on a running server what Seekless gains: blocks of time without it and with it alternate.
 #[derive(Args, Clone, Debug)]
 pub struct ProveArgs {
-    /// Longest time it may take; 0 only leaves the daemon as --leave says
+    /// Longest time it may take, at most a week; 0 only sets what --leave says
     #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = week_at_most)]
     at_most: Duration,
-    /// Length of a block, of which the first part is left out; 35 s or more
+    /// Length of a block, 35s or more; its first part is not counted
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
-    /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at
-    /// least 5s]
+    /// Stop when more than one read in a hundred waits longer than this, at most a week [default: twice the
+    /// p99 at the start, 5s or more]
     #[arg(long, value_name = "TIME", value_parser = wait)]
     wait_max: Option<Duration>,
-    /// How to leave it [default: as it was found]
+    /// State of the daemon at the end: on (calls are served) or off (calls pass) [default: as it was]
     #[arg(long, value_enum, value_name = "on|off")]
     leave: Option<Leave>,
-    /// Where the daemon listens [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Write the result as a page for a browser
@@ -118,7 +117,7 @@ impl Stopped {
         match self {
             Stopped::Certain => "it is certain",
             Stopped::TimeIsUp => "the time is up",
-            Stopped::ClientsSuffered => "clients would have suffered: reads waited longer than --wait-max",
+            Stopped::ClientsSuffered => "reads waited longer than --wait-max",
             Stopped::NoTraffic => "no client read anything",
             Stopped::Interrupted => "it was interrupted",
         }
@@ -274,7 +273,7 @@ fn measurable(found: &StatusReport) -> Result<Vec<String>, Fault> {
     let missing = |message: &str| Err(Fault::new(Exit::Missing, message));
     if found.watch.is_some() {
         return missing(
-            "the kernel does not tell `watch` how much a read took, so nothing can be proved there; preload the server: seekless run",
+            "the kernel does not tell `watch` how much a read took, so nothing can be measured there; preload the server: seekless run",
         );
     }
     if !matches!(found.mode.as_str(), "both" | "serialise") {
@@ -282,13 +281,13 @@ fn measurable(found: &StatusReport) -> Result<Vec<String>, Fault> {
     }
     if taken(found).1 == 0 {
         return missing(
-            "no server has reported a read to this daemon yet, and none was observed; `seekless doctor` says whether it is hooked",
+            "no server has reported a read to this daemon yet, and `observe` has seen none; `seekless doctor` says whether it is hooked",
         );
     }
     let disks: Vec<String> =
         found.disks.iter().map(|d| d.name.clone()).filter(|d| disk_s(d).is_some()).collect();
     if disks.is_empty() {
-        return missing("this daemon has met no disk whose time the kernel counts (/sys/block/*/stat)");
+        return missing("this daemon serves no disk whose busy time the kernel counts (/sys/block/*/stat)");
     }
     Ok(disks)
 }
@@ -446,7 +445,7 @@ fn verdict(result: &Outcome) -> String {
             format!("Seekless gains nothing here: the ratio of disk time per delivered byte is {estimate}.")
         }
         Verdict::Uncertain if result.proof.disk_time.is_none() => {
-            "Nothing is proved: too few blocks were measured; give it more time (--for).".into()
+            "No result: too few blocks were measured; give it more time (--for).".into()
         }
         Verdict::Uncertain => {
             format!(
@@ -485,7 +484,7 @@ fn words(result: &Outcome) -> String {
     }
     if result.reports_lost > 0 {
         lines.push(format!(
-            "{} reads were not reported for want of room; throughput is understated",
+            "{} reads were not reported because the ring was full; throughput is understated",
             result.reports_lost
         ));
     }

@@ -62,7 +62,7 @@ impl Reload {
             match start(&daemon.settings().socket) {
                 Ok(new) => self.starting = Some((new, Instant::now())),
                 Err(error) => {
-                    tracing::warn!(%error, "no new daemon can be started; this one goes on");
+                    tracing::warn!(%error, "cannot start the new daemon; this one goes on");
                     manager.again_ready();
                 }
             }

@@ -222,8 +222,7 @@ impl Rings {
     fn replace(&mut self, uid: u32, now: Instant) {
         if !std::mem::replace(&mut self.warned, true) {
             tracing::warn!(
-                "user {uid} has written impossible indices into its ring of reports: it gets another one. Any more are \
-                 counted only (rings_replaced)"
+                "user {uid} wrote impossible indices into its ring of reports; the ring is replaced. Further cases are only counted (rings_replaced)"
             );
         }
         let number = self.free_number();

@@ -40,18 +40,20 @@ const STARTED_AFTER: Duration = Duration::from_secs(3);
 /// File name of the shim.
 const SHIM: &str = "libseekless.so";
 
-/// Runs a command with the shim in front of it, starting a daemon if none runs.
+/// Run a command with the shim in front of its reads; start a daemon if none runs.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
-    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
+    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
+    /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
     pub(crate) shim: Option<PathBuf>,
     /// Socket of the daemon to use [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Write the statistics of the daemon started here as JSON to FILE at the end (`-`: standard output)
+    /// Write the statistics of the daemon that was started here as JSON to FILE at the end (`-`: standard
+    /// output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// The command and its arguments
@@ -209,13 +211,14 @@ pub(crate) fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
         })?;
         return preloadable(absolute);
     }
-    let exe = env::current_exe().map_err(|e| missing(format!("cannot tell where this program is: {e}")))?;
+    let exe =
+        env::current_exe().map_err(|e| missing(format!("cannot find the path of this program: {e}")))?;
     let dir = exe.parent().unwrap_or(Path::new("/"));
     let places = [dir.join(SHIM), dir.join("../lib/seekless").join(SHIM), dir.join("deps").join(SHIM)];
     match places.iter().find_map(|p| fs::canonicalize(p).ok()) {
         Some(path) => preloadable(path),
         None => Err(missing(format!(
-            "{SHIM} is neither beside {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
+            "{SHIM} is neither next to {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
              path with --shim",
             exe.display()
         ))),
@@ -225,7 +228,7 @@ pub(crate) fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
 /// The loader splits `LD_PRELOAD` at colons and spaces and has no way to quote them.
 fn preloadable(path: PathBuf) -> Result<PathBuf, Fault> {
     if path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b':' | b' ')) {
-        let why = "has a colon or a space in it, which LD_PRELOAD cannot carry; move it";
+        let why = "contains a colon or a space, which LD_PRELOAD cannot hold; move the shim";
         return Err(Fault::new(Exit::Usage, format!("the shim's path {} {why}", path.display())));
     }
     Ok(path)

@@ -37,7 +37,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Running(path) => write!(
                 f,
-                "a daemon already answers at {}; stop it, or give this one another --socket",
+                "a daemon already listens at {}; stop it, or give this one another --socket",
                 path.display()
             ),
             StartError::Occupied(path) => write!(

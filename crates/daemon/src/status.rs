@@ -282,7 +282,7 @@ impl StatusReport {
                 match written {
                     Ok(true) => Ok(()),
                     Ok(false) => {
-                        tracing::warn!("nobody reads {}; what was to be written there is lost", to.display());
+                        tracing::warn!("nobody reads {}; the output is lost", to.display());
                         Ok(())
                     }
                     Err(_) if seekless_output::is_stdout(to) => Ok(()),
@@ -317,8 +317,8 @@ pub(crate) fn horizon(memory: &MemoryReport) -> String {
     match memory.horizon_s {
         None => "memory is not short".into(),
         // As far as is known nobody comes for what left.
-        Some(horizon) if horizon > 1e6 => "memory is short: what nobody comes for is given back".into(),
-        Some(horizon) => format!("memory is short: what is used again within {horizon:.0} s is kept"),
+        Some(horizon) if horizon > 1e6 => "memory is short: bytes without a client are given back".into(),
+        Some(horizon) => format!("memory is short: bytes used again within {horizon:.0} s are kept"),
     }
 }
 

@@ -123,10 +123,10 @@ impl Inheritance<'_> {
             Ok(true) => {}
             Ok(false) => return Err(refused(conversation.path())),
             // It may hang, or have been killed just now: either way it accepts nothing.
-            Err(error) => tracing::warn!(%error, "the old daemon does not say that it has handed over"),
+            Err(error) => tracing::warn!(%error, "the old daemon has not confirmed the hand-over"),
         }
         if let Err(error) = claim.make_good() {
-            tracing::warn!(%error, "the socket that was taken over is not at its path any more");
+            tracing::warn!(%error, "the socket that was taken over is no longer at its path");
         }
         Ok(())
     }

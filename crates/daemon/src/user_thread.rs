@@ -399,7 +399,7 @@ impl Body {
                         }
                         // Without one reads go unreported, and the rest works.
                         Err(error) => {
-                            tracing::warn!(%error, "no ring of reports for user {uid}");
+                            tracing::warn!(%error, "cannot make a ring of reports for user {uid}");
                             return self.refuse(mark, RefuseReason::Kind, frame.kind());
                         }
                         Ok(None) => return self.refuse(mark, RefuseReason::Kind, frame.kind()),

@@ -183,13 +183,13 @@ fn unavailable(why: Unavailable, dir: Option<&Path>) -> Fault {
         (Unavailable::NotSupported, None) => Fault::new(
             Exit::Missing,
             format!(
-                "this kernel has no pre-content events (Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS has); {instead}"
+                "this kernel has no pre-content events (it takes Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS); {instead}"
             ),
         ),
         (Unavailable::NotSupported, Some(dir)) => Fault::new(
             Exit::Missing,
             format!(
-                "the file system of {}{} or this kernel (before 6.14) takes no part in pre-content events; ext4, xfs \
+                "the file system of {}{} or this kernel (before 6.14) does not support pre-content events; ext4, xfs \
                  and btrfs do; {instead}",
                 dir.display(),
                 scope::fs_type(dir).map(|t| format!(" ({t})")).unwrap_or_default(),

@@ -218,7 +218,7 @@ impl Setup {
             Told::Joined(members, Err(why)) => {
                 tracing::warn!(
                     disk = name,
-                    "where its files lie is not known: {why}; its {members} disks have one queue"
+                    "the disk addresses of its files are unknown: {why}; its {members} disks share one queue"
                 );
                 several = true;
             }

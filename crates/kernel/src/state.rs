@@ -37,7 +37,7 @@ impl fmt::Display for StateError {
         match self {
             StateError::Untrusted { path, what } => write!(
                 f,
-                "the state folder {} {what}, so what is in it is not believed; remove it, or set SEEKLESS_STATE to a \
+                "the state folder {} {what}, so its content is not trusted; remove it, or set SEEKLESS_STATE to a \
                  folder of your own",
                 path.display()
             ),

@@ -23,38 +23,38 @@ use crate::own_daemon;
 use crate::parent::die_with;
 use crate::status::StatusReport;
 
-/// Reads ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
-/// program waits for it.
+/// Read ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
+/// program waits for it. It runs until SIGINT or SIGTERM; at SIGHUP it closes every file.
 #[derive(Args, Clone, Debug)]
 pub struct ObserveArgs {
-    /// The folders
+    /// Folders to observe
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
     socket: SocketArgs,
-    /// End when this process does, which started it; and remove the socket's folder then
+    /// End when this process, which started it, ends; then remove the socket's folder
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
-    /// Write the statistics every so many seconds
+    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
-    /// to FILE, always the latest
+    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
+    /// each, or to FILE, which always holds the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
 }
 
 /// `seekless observe`: a daemon with the page cache's events as a second door. Ends at SIGINT or SIGTERM; at
-/// SIGHUP it lets go of every file.
+/// SIGHUP it closes every file.
 ///
 /// # Errors
-/// The kernel, the file system or our rights do not allow it; a folder is none; the socket or the file system
-/// is taken.
+/// The kernel, the file system or our rights do not allow it; an argument is not a directory; the socket or
+/// the file system is taken.
 pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     if let Some(parent) = args.parent {
         die_with(parent, Signal::TERM)?;

@@ -69,8 +69,7 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
             kind: "no_heads",
             blocks: true,
             what: "no disk here seeks".into(),
-            advice: "Seekless leaves disks alone that do not; `--include-ssd` serves them all the same"
-                .into(),
+            advice: "Seekless leaves such disks alone; `--include-ssd` serves them too".into(),
         });
     }
     if !daemon.answers {
@@ -83,15 +82,14 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
     }
     if let Some(pager) = pager {
         let advice = if pager.spares_mapped {
-            "what is read ahead stays mapped until it is read, which this pager leaves alone; with `--hold off` it would not"
+            "data read ahead stays mapped until it is read, and this pager leaves mapped pages alone; keep `--hold on`"
         } else {
-            "what is read ahead may be gone before its reader comes: give the scheme a filter that allows `unmapped` pages \
-             only, and it leaves alone what Seekless holds"
+            "data read ahead may be evicted before it is read: give the scheme a filter that allows only `unmapped` pages, so that it leaves held data alone"
         };
         findings.push(Finding {
             kind: "idle_pager",
             blocks: false,
-            what: "the kernel pages out what has not been used for some seconds, maybe with memory to spare (DAMON)".into(),
+            what: "the kernel pages out memory that was not used for some seconds, even with memory to spare (DAMON)".into(),
             advice: advice.into(),
         });
     }
@@ -147,17 +145,16 @@ fn beyond(mounts: &MountTable) -> Vec<Finding> {
         let at = format!("{}{more}", at[..at.len().min(NAMED_MAX)].join(", "));
         let (what, advice) = match reads {
             Reads::OwnCache => (
-                format!("{at}: {kind} has a cache of its own, of which the page cache knows nothing"),
-                "its files are passed at once, and read as without Seekless; its own prefetching is what helps there",
+                format!("{at}: {kind} has a cache of its own, outside the page cache"),
+                "its files pass, and are read as without Seekless; use the file system's own prefetching",
             ),
             Reads::Network => (
                 format!("{at}: {kind} reads from another machine"),
-                "its files are passed at once: run Seekless where the disks are",
+                "its files pass; run Seekless on the machine that has the disks",
             ),
             _ => (
-                format!("{at}: {kind} is a program's, one queue a mount"),
-                "files whose reads pass by the page cache (direct I/O) are passed at once; a pool that names the disk of each \
-                 file (mergerfs) is read by those disks",
+                format!("{at}: {kind} is served by a program (FUSE), with one queue for each mount"),
+                "files read past the page cache (direct I/O) pass; a pool that names the disk of each file (mergerfs) is read from those disks",
             ),
         };
         Finding { kind: "file_system", blocks: false, what, advice: advice.into() }

@@ -85,12 +85,12 @@ impl Facts {
             ),
             io::ErrorKind::PermissionDenied => Fault::new(
                 Exit::Permission,
-                format!("process {pid} may not be looked at; ask as root or its owner"),
+                format!("process {pid} may not be inspected; run this as root or as its owner"),
             ),
             _ if error.raw_os_error() == Some(3) => {
                 Fault::new(Exit::Missing, format!("process {pid} has just ended"))
             }
-            _ => Fault::new(Exit::Failed, format!("cannot look at process {pid}: {error}")),
+            _ => Fault::new(Exit::Failed, format!("cannot inspect process {pid}: {error}")),
         };
         let status = fs::read_to_string(dir.join("status")).map_err(fault)?;
         let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
@@ -345,7 +345,7 @@ pub(crate) fn few_blocked(name: &str, reads_at_once: usize) -> Option<Finding> {
         return None;
     }
     let what = match reads_at_once {
-        1 => "its one process reads all files in one thread: one read at a time waits for the disks, however many clients do".into(),
+        1 => "its one process reads all files in one thread: only one read at a time waits for the disks, however many clients do".into(),
         n => format!(
             "its {n} workers read all files, each in one thread: {n} reads at most wait for the disks, however many clients do"
         ),
@@ -443,13 +443,12 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
         found("disabled", true, "SEEKLESS_DISABLE is set in it", "start it without that variable");
     }
     if !daemon.answers && facts.asks_unseen() {
-        let what = "which daemon it asks cannot be seen: it has overwritten its environment, and mapped no ring of a daemon yet";
-        let advice = "look again when it has read something (a daemon that follows streams, the default, hands out a ring then), \
-                      or name the daemon with --socket";
+        let what = "the daemon that it asks is unknown: it has overwritten its environment, and mapped no ring of a daemon yet";
+        let advice = "ask again after it has read a file (by default the daemon hands out a ring then), or name the daemon with --socket";
         found("daemon_unseen", false, what, advice);
     } else if !daemon.answers {
-        let what = "the daemon it would ask does not answer: every call goes straight to the kernel";
-        found("no_daemon", true, what, "start `seekless daemon`; the process need not be started again");
+        let what = "its daemon does not answer: every call goes straight to the kernel";
+        found("no_daemon", true, what, "start `seekless daemon`; the process needs no restart");
     }
     bypasses(facts, &mut found);
     findings.extend(few_blocked(&facts.name, facts.reads_at_once));
@@ -473,7 +472,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
 
 fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {
     if facts.unseen {
-        let what = "its program was not looked at: it lies on a file system that is a program's (FUSE) or mounted no more";
+        let what = "its program was not inspected: it is on a FUSE file system, or on one that was unmounted";
         found("unseen", false, what, "copy it to a disk and start it from there, or use `seekless observe`");
         return;
     }
@@ -483,7 +482,8 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
             format!("a Go program makes its system calls itself, so a preload cannot see them; {NO_PRELOAD}");
         found("go", true, "it is a Go program, linked statically", &advice);
     } else if facts.program.go {
-        let advice = format!("it makes its system calls itself even when linked dynamically; {NO_PRELOAD}");
+        let advice =
+            format!("even a dynamically linked Go program makes its system calls itself; {NO_PRELOAD}");
         found("go", true, "it is a Go program", &advice);
     } else if interpreter.is_none() {
         let advice =
@@ -506,8 +506,7 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
     match &facts.ld_preload {
         Some(list) if list.contains("libseekless.so") => {
             let what = format!("LD_PRELOAD is {list}, and yet the shim is not loaded");
-            let advice = "is the file there and readable where the process looks (chroot, container), and built for the same \
-                          kind of processor? The loader says so on the process's standard error when it starts";
+            let advice = "check that the process can read the file (chroot, container) and that it is built for this processor; the loader reports the error on the process's standard error at its start";
             found("not_loaded", true, &what, advice);
         }
         _ => {
@@ -544,8 +543,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
         found("mmap", false, &what, advice);
     }
     if facts.long_calls {
-        let advice = "the kernel reads the file inside the call, and `watch` hears of its beginning only; the shim sends it in \
-                      parts, so preload it; where that cannot be, let it read piece by piece (vsftpd: `use_sendfile=NO`)";
+        let advice = "the kernel reads the file inside the call, and `watch` hears only of its beginning; the shim sends it in parts, so preload it; else let it read piece by piece (vsftpd: `use_sendfile=NO`)";
         found("long_calls", false, "it sends a whole file by one call", advice);
     }
     if facts.isolated {
@@ -556,7 +554,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
     }
     match facts.seccomp {
         _ if facts.sandboxed => {
-            let what = "its processes put themselves under a seccomp filter";
+            let what = "its processes install a seccomp filter";
             let advice = "such a filter forbids what the shim needs; switch it off (vsftpd: `seccomp_sandbox=NO`), or use \
                           `seekless observe` or `seekless watch`";
             found("sandbox", false, what, advice);
@@ -566,13 +564,12 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
             "seccomp",
             true,
             "it runs in strict seccomp",
-            "it may not connect to the daemon; run it without",
+            "it may not connect to the daemon; run it without strict seccomp",
         ),
         _ if facts.filter_allowed => {
             let what =
                 "it has a seccomp filter, and SEEKLESS_SECCOMP=allow says that it allows what the shim does";
-            let advice = "see that it allows cachestat, mincore, socket, connect, sendmsg, recvmsg, recvfrom, getsockopt, \
-                          ppoll and fcntl: one that ends the program at such a call ends it with the shim";
+            let advice = "check that it allows cachestat, mincore, socket, connect, sendmsg, recvmsg, recvfrom, getsockopt, ppoll and fcntl: a filter that ends the program at such a call ends it when the shim makes one";
             found("seccomp", false, what, advice);
         }
         _ => {
@@ -585,7 +582,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
     }
     if facts.standard_closed {
         let what = "it has closed standard input, output or error";
-        let advice = "the shim stays out of it while one of the descriptors 0 to 2 is free; have it open /dev/null there, \
+        let advice = "the shim stays off while one of the descriptors 0 to 2 is closed; have it open /dev/null there, \
                       or use `seekless observe` or `seekless watch`";
         found("standard_closed", true, what, advice);
     }

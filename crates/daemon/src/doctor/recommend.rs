@@ -41,7 +41,7 @@ impl Doors {
             Ok(()) => Ok(()),
             Err(TraceError::NotPermitted(_)) => Err("observing needs root"),
             Err(TraceError::Missing(_)) => {
-                Err("this kernel tells of no reads (Linux 6.11 with tracing does)")
+                Err("this kernel reports no reads (it takes Linux 6.11 with tracing)")
             }
             Err(TraceError::Other(..)) => Err("the kernel's tracepoints cannot be read"),
         };
@@ -59,7 +59,7 @@ fn watchable() -> Result<(), &'static str> {
     match Group::new() {
         Ok(_) => Ok(()),
         Err(Unavailable::NotPermitted) => Err("watching needs root"),
-        Err(Unavailable::NotSupported) => Err("this kernel has no pre-content events (Linux 6.14 has)"),
+        Err(Unavailable::NotSupported) => Err("this kernel has no pre-content events (it takes Linux 6.14)"),
         Err(Unavailable::Other(_)) => Err("the kernel refuses to announce reads"),
     }
 }
@@ -89,13 +89,13 @@ pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
         return Recommendation { first, way: "shim", command: "seekless run -- CMD ...".into(), why };
     }
     let cannot =
-        if seen { "nothing can be preloaded into it" } else { "part of its reads pass by a preload" };
+        if seen { "nothing can be preloaded into it" } else { "a preload does not see part of its reads" };
     match (doors.watch, doors.observe) {
         (Ok(()), Ok(())) if long_calls => Recommendation {
             first: String::new(),
             way: "observe",
             command: OBSERVE.into(),
-            why: format!("{cannot}, and of a whole file sent by one call `watch` hears the beginning only"),
+            why: format!("{cannot}, and of a whole file sent by one call `watch` hears only the beginning"),
         },
         (Ok(()), _) => Recommendation {
             first,
@@ -107,13 +107,13 @@ pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
             first: String::new(),
             way: "observe",
             command: OBSERVE.into(),
-            why: format!("{cannot}, and {not}, but this kernel tells of every read after it"),
+            why: format!("{cannot}, and {not}, but this kernel reports every read"),
         },
         (Err(not), Err(_)) => Recommendation {
             first,
             way: "tune",
             command: "seekless disk tune --apply DEV".into(),
-            why: format!("{cannot}, and {not}: the kernel's own settings are what is left"),
+            why: format!("{cannot}, and {not}: only the kernel's own settings are left"),
         },
     }
 }
@@ -132,7 +132,7 @@ pub(super) fn for_machine(heads: bool, daemon: bool, doors: Doors) -> Recommenda
             first,
             way: "watch",
             command: "seekless watch DIR ...".into(),
-            why: "it serves whatever reads there, running already or not; a server of your own is better preloaded \
+            why: "it serves every program that reads there, also one that runs already; a server of your own is better preloaded \
                   (`seekless run -- CMD ...`)"
                 .into(),
         },

@@ -97,7 +97,7 @@ impl Finder {
             match Opens::of(&volume.path) {
                 Ok(group) => opens.push((volume.dev, group)),
                 Err(why) => {
-                    tracing::warn!(folder = %volume.path.display(), ?why, "opened files are found by walks alone");
+                    tracing::warn!(folder = %volume.path.display(), ?why, "the kernel does not report opened files; they are found by walking the folders");
                 }
             }
         }

@@ -38,7 +38,7 @@ impl Volume {
         let wrong = |e: &dyn std::fmt::Display| {
             Fault::new(
                 Exit::Missing,
-                format!("cannot observe {}: {e}; name a folder that is there", dir.display()),
+                format!("cannot observe {}: {e}; name an existing folder", dir.display()),
             )
         };
         let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;

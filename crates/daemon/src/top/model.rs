@@ -186,8 +186,8 @@ fn decisions(old: &StatusReport, now: &StatusReport) -> Vec<String> {
         }
         if before.memory.stage != d.memory.stage && !before.memory.stage.is_empty() {
             say(match d.memory.stage.as_str() {
-                "ample" => "memory is ample: what was read stays".into(),
-                "drop-behind" => "memory is short: what is used last is given back".into(),
+                "ample" => "memory is ample: bytes that were read stay".into(),
+                "drop-behind" => "memory is short: the bytes used last are given back".into(),
                 other => format!("memory: {other}"),
             });
         }

@@ -62,7 +62,7 @@ impl Announcer {
     pub(crate) fn run(&self, beats: &Beats, index: usize, stop: &AtomicBool, few: bool) {
         let Ok(epoll) = self.wake_one() else {
             // Without a beat the supervisor ends the process.
-            tracing::error!("no event queue for an event thread");
+            tracing::error!("cannot open an event queue for an event thread");
             return;
         };
         run_first();

@@ -50,7 +50,7 @@ impl Folders {
             let wrong = |e: &dyn std::fmt::Display| {
                 Fault::new(
                     Exit::Missing,
-                    format!("cannot watch {}: {e}; name a folder that is there", dir.display()),
+                    format!("cannot watch {}: {e}; name an existing folder", dir.display()),
                 )
             };
             let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;

@@ -89,7 +89,7 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
         in_a_row += 1;
         restarts_ever += 1;
         seekless_output::eprintln!(
-            "seekless watch: the worker {what}; its readers went on by themselves; the next one starts in {} ms",
+            "seekless watch: the worker {what}; its readers read for themselves; the next one starts in {} ms",
             pause.as_millis()
         );
         if wait_for(&[&told], pause)[0] {

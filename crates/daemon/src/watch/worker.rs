@@ -123,7 +123,7 @@ fn announce(door: &Door) {
     }
     for below in door.folders().below() {
         seekless_output::eprintln!(
-            "seekless watch: {} is a mount of its own and not watched; name it as well if it should be",
+            "seekless watch: {} is a separate mount and not watched; name it on the command line too",
             below.display()
         );
     }
