@@ -1,4 +1,4 @@
-//! What the engine does with the reads it is asked about: the options that `daemon`, `run` and `watch` share.
+//! Options of the engine, shared by `daemon`, `run` and `watch`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// What the words come to; nothing is opened or created.
+    /// The settings that these options result in; nothing is opened or created.
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
@@ -39,12 +39,12 @@ impl EngineArgs {
         Ok(settings)
     }
 
-    /// Begins the decision log, if there is to be one. Once a process: it makes the file anew.
+    /// Starts the decision log, if requested. Must be called once a process, because it truncates the file.
     pub(crate) fn open_log(&self, settings: &mut DaemonSettings) -> Result<(), Fault> {
         self.engine.open_log(&mut settings.engine)
     }
 
-    /// The same as words for another `seekless daemon`.
+    /// The same options as words for another `seekless daemon`.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
         words.extend(self.queue.words().into_iter().chain(self.file_sets.words()).map(OsString::from));
@@ -105,7 +105,7 @@ mod tests {
         struct Command {
             #[command(flatten)]
             engine: EngineArgs,
-            /// Of the command itself
+            /// An option of the command itself.
             #[arg(long)]
             own: bool,
         }

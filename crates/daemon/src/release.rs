@@ -1,4 +1,4 @@
-//! `seekless release`: a running daemon lets go of a file system, so that it can be unmounted.
+//! `seekless release`: makes a running daemon close the files of a file system, so that it can be unmounted.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub struct ReleaseArgs {
 /// `seekless release`.
 ///
 /// # Errors
-/// There is no such folder; no daemon answers, or it may not be told by us; a read there does not end.
+/// There is no such folder; no daemon answers, or it refuses this user; a read there does not end.
 pub fn run_release(args: ReleaseArgs) -> Result<Exit, Fault> {
     let socket = args.socket.map_or_else(state::socket, Ok)?;
     for dir in &args.dirs {
