@@ -65,7 +65,6 @@ impl Client {
         let _ = self.send(frame);
     }
 
-    /// Sends one frame.
     pub(crate) fn send(&self, frame: Frame<'_>) -> Result<(), Errno> {
         self.send_with(frame, None)
     }

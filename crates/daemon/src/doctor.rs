@@ -51,7 +51,6 @@ pub struct Finding {
     pub advice: String,
 }
 
-/// The state of a daemon.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DaemonState {
     socket: PathBuf,

@@ -379,7 +379,6 @@ impl Program {
     }
 }
 
-/// The lane of a part of a disk.
 fn lane_of(disk: usize, part: usize) -> u32 {
     (disk * IN_FLIGHT_MAX + part.min(IN_FLIGHT_MAX - 1)) as u32
 }

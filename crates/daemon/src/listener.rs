@@ -262,7 +262,6 @@ fn twin_key(name: &CStr, others: bool) -> Option<Key> {
     .ok()
 }
 
-/// A path as a socket name.
 pub(crate) fn socket_name(path: &Path) -> io::Result<CString> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > SOCKET_PATH_BYTES_MAX {

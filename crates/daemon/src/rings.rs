@@ -54,7 +54,6 @@ struct User {
     shown: FilesUsed,
 }
 
-/// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Rings replaced because their indices were impossible.
@@ -67,7 +66,6 @@ pub(crate) struct Counts {
     dropped: u64,
 }
 
-/// All rings.
 pub(crate) struct Rings {
     /// The daemon's socket, which is the name of every ring.
     socket: PathBuf,
@@ -121,7 +119,6 @@ impl Rings {
         self.users.values().filter(|user| user.ring.is_some()).count()
     }
 
-    /// What was counted.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }

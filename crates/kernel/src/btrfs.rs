@@ -222,7 +222,6 @@ fn next_item(answer: &[u8]) -> Option<(Item<'_>, &[u8])> {
     Some((Item { object: word(8)?, offset: word(16)?, kind: half(24)?, bytes }, rest))
 }
 
-/// The device with this id.
 fn device(file: impl AsFd, id: u64) -> io::Result<Device> {
     let mut info = Box::new(DevInfo {
         device: id,

@@ -14,7 +14,6 @@ use super::recommend::{Doors, Recommendation, for_machine};
 use super::{DaemonState, Finding, describe_findings};
 use crate::observe::scheduler;
 
-/// One disk.
 #[derive(Clone, Debug, Serialize)]
 struct DiskFacts {
     name: String,

@@ -22,9 +22,7 @@ pub(crate) struct Recommendation {
     pub(crate) first: String,
     /// `shim`, `watch`, `observe`, `tune`, or `none` when all is well.
     pub(crate) way: &'static str,
-    /// The command.
     pub(crate) command: String,
-    /// The reason.
     pub(crate) why: String,
 }
 
@@ -78,7 +76,6 @@ pub(super) struct Process {
     pub(super) long_calls: bool,
 }
 
-/// For a process.
 pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
     let Process { hooked, preloadable, seen, long_calls } = process;
     if hooked && seen {

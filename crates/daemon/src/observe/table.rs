@@ -94,7 +94,6 @@ struct Entry {
     used: Instant,
 }
 
-/// The table.
 #[derive(Default)]
 pub(crate) struct Table {
     files: HashMap<Inode, Entry>,

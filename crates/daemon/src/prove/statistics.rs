@@ -60,7 +60,6 @@ pub(crate) struct Reading {
     pub(crate) bytes: u64,
     /// Bytes read ahead and not taken yet. While calls are passed, it is not known how many are taken.
     pub(crate) unread: u64,
-    /// Reads.
     pub(crate) reads: u64,
     /// Number of reads that missed, by their wait in milliseconds.
     pub(crate) waits: Vec<(f64, u64)>,

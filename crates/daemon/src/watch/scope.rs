@@ -17,7 +17,6 @@ use seekless_kernel::handle::FileHandle;
 use seekless_kernel::mounts::{Mounted, mounts};
 use seekless_units::{Exit, Fault};
 
-/// One folder.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
