@@ -66,7 +66,7 @@ struct Known {
 /// The cached limits, for all doors.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Whether no cgroup on this machine has a limit.
+    /// Whether no hierarchy here can limit reading.
     none: bool,
     known: Mutex<Known>,
     looks: Sender<Look>,

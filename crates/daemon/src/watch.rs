@@ -5,10 +5,10 @@
 //!  any program: read, sendfile, mmap                         supervisor process (parent)
 //!        | the kernel holds it                                   ^ a beat every 100 ms, else SIGKILL
 //!        v                                                       |
-//!  event threads --in memory: let go at once       worker process: event threads, keeper, and a daemon's
+//!  event threads --in memory: released at once     worker process: event threads, keeper, and a daemon's
 //!        |                                                  readers, shared with the socket door
-//!        `--missing: Held --> reader of that disk --> answer: let go
-//!                       \--> Registry: let go when its time is up
+//!        `--missing: Held --> reader of that disk --> answer: released
+//!                       \--> Registry: released when its time is up
 //! ```
 //!
 //! - [`events`]: the event threads. They never touch a disk: no file is opened or read; residency is queried
