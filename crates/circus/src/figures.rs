@@ -82,7 +82,6 @@ pub fn base(drive: &DriveSpec, seed: u64, time: Nanos) -> Setup {
         loss: 0.0,
         warm_up: None,
         time,
-        even_arrivals: false,
         seed,
     }
 }

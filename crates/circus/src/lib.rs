@@ -70,8 +70,6 @@ pub struct Setup {
     pub warm_up: Option<Nanos>,
     /// Time measured.
     pub time: Nanos,
-    /// Whether requests come at even intervals, instead of as a Poisson process as in the paper.
-    pub even_arrivals: bool,
     /// Seed of arrivals, classes and files.
     pub seed: u64,
 }

@@ -136,8 +136,7 @@ impl World<'_> {
 
     fn schedule_arrival(&mut self, now: Nanos) {
         let mean_s = self.setup.size.0 as f64 / self.setup.offered();
-        let share = if self.setup.even_arrivals { 1.0 } else { self.arrivals.exponential() };
-        let gap = Nanos::from_secs_f64(share * mean_s);
+        let gap = Nanos::from_secs_f64(self.arrivals.exponential() * mean_s);
         self.schedule(now + gap, Due::Arrival);
     }
 

@@ -22,7 +22,7 @@ use gated::Gated;
 use rustix::process::Uid;
 use seekless_daemon::{Daemon, DaemonSettings};
 use seekless_kernel::fdpass::{self, Address, TwinName};
-use seekless_wire::{Call, Frame, RefuseReason, TakeOverStep, Verdict};
+use seekless_wire::{Call, Frame, Need, RefuseReason, TakeOverStep, Verdict};
 
 const M: u64 = 1 << 20;
 
@@ -151,7 +151,7 @@ fn attacker() {
             let Some(disk) = Gated::mount() else { return };
             disk.hang_closes();
             let files: Vec<File> = (2..2 + HANGING).map(|i| disk.open(i)).collect();
-            let need = seekless_wire::Need { call: Call::Pread, pid: 1, tid: 1, offset: 0, length: M };
+            let need = Need { call: Call::Pread, pid: 1, tid: 1, offset: 0, length: M };
             let packet = Frame::Need(need).encode().unwrap();
             // One each, then several, unread behind one that is answered. A connection may be shut already.
             for needs in [1, 4] {
@@ -180,6 +180,19 @@ fn attacker() {
             }
             Box::new(())
         }
+        "lingers" => {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let need = Need { call: Call::Pread, pid: 1, tid: 1, offset: 0, length: M };
+            let packet = Frame::Need(need).encode().unwrap();
+            // Its last holder is the packet.
+            let lingers = |_| {
+                let (ours, theirs) = lingering(&listener);
+                let _ = fdpass::send(twin().unwrap().0.as_fd(), packet.as_bytes(), Some(ours.as_fd()));
+                std::thread::spawn(move || drop(ours));
+                theirs
+            };
+            Box::new((0..HANGING).map(lingers).collect::<Vec<_>>())
+        }
         "twin" => {
             let refused = match twin() {
                 Ok(client) => {
@@ -202,6 +215,16 @@ fn attacker() {
     std::process::exit(0);
 }
 
+/// A socket that blocks its last holder for an hour when it is closed, and the other end.
+fn lingering(listener: &TcpListener) -> (OwnedFd, TcpStream) {
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let theirs = listener.accept().unwrap().0;
+    ours.set_nonblocking(true).unwrap();
+    while (&ours).write(&[0; 1 << 16]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&ours, Some(Duration::from_secs(3600))).unwrap();
+    (OwnedFd::from(ours), theirs)
+}
+
 /// A user namespace is enough to have a file system whose files hang when they are closed.
 #[test]
 fn descriptors_that_hang_when_they_are_closed_hold_up_their_own_user_alone() {
@@ -221,6 +244,29 @@ fn descriptors_that_hang_when_they_are_closed_hold_up_their_own_user_alone() {
     alice_is_served(&bench);
 }
 
+/// A process with root's number in a user namespace of its own reaches the twin. Root's own thread must not
+/// close what it passes.
+#[test]
+fn sockets_of_a_containers_root_do_not_hold_up_root() {
+    let _alone = alone();
+    let bench = bench(|_| {});
+    let container = [
+        // The capability that mapping root's number takes; containers have it.
+        &["setpriv", "--bounding-set=-all,+setfcap", "--inh-caps=-all", "--"][..],
+        &["unshare", "--user", "--map-root-user", "--mount", "--"][..],
+    ]
+    .concat();
+    let Some(_mallory) = Attacker::start("lingers", &bench.socket, 0, &container) else { return };
+    let status = bench.until("that they come by the twin", |s| s.counters.connections >= HANGING);
+    assert!(status.counters.connections_not_admitted > 0, "{status:?}");
+    for i in 0..20 {
+        let Some(file) = cold_file(M as usize) else { return };
+        let root = bench.client();
+        root.need(&file, Call::Pread, 0, 64 << 10);
+        assert_eq!(root.answer().verdict, Verdict::Resident, "miss {i}");
+    }
+}
+
 /// A lingering connection blocks its last holder for the time it sets.
 #[test]
 fn sockets_that_linger_hold_up_their_own_user_alone() {
@@ -232,12 +278,7 @@ fn sockets_that_linger_hold_up_their_own_user_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _other_ends: Vec<TcpStream> = (0..8)
         .map(|i| {
-            let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let theirs = listener.accept().unwrap().0;
-            ours.set_nonblocking(true).unwrap();
-            while (&ours).write(&[0; 1 << 16]).is_ok() {}
-            rustix::net::sockopt::set_socket_linger(&ours, Some(Duration::from_secs(3600))).unwrap();
-            let ours = OwnedFd::from(ours);
+            let (ours, theirs) = lingering(&listener);
             as_user(MALLORY, || {
                 let client = bench.client();
                 client.need(&ours, Call::Pread, 0, M);
@@ -276,7 +317,7 @@ fn connections_beside_a_thread_that_hangs_use_up_nothing_of_others() {
     for _ in 0..600 {
         // It may be shut already.
         let client = as_user(MALLORY, || bench.client());
-        let need = seekless_wire::Need { call: Call::Read, pid: 1, tid: 1, offset: 0, length: 1 };
+        let need = Need { call: Call::Read, pid: 1, tid: 1, offset: 0, length: 1 };
         let frame = Frame::Need(need).encode().unwrap();
         let _ = fdpass::send(client.0.as_fd(), frame.as_bytes(), Some(memfd.as_fd()));
     }

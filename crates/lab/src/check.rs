@@ -48,13 +48,9 @@ pub struct Check {
     /// Where the paper prints what the check states: section, table or figure. Only such checks are counted
     /// as statements of the paper ([`crate::report::statements`]).
     pub source: Option<String>,
-    /// The known cause of a failure, without values. Reports show it only beside a check that fails, with its
-    /// value.
+    /// The cause of a failure, in one sentence without values, where a measurement shows it. Reports show it
+    /// only beside a check that fails, with its value.
     pub deviation: Option<String>,
-    /// Statements that are not reproduced, each as `SCENARIO: NAME`. This check is their experiment: it changes
-    /// the supposed cause and nothing else, and holds if that is the cause.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub explains: Vec<String>,
 }
 
 /// Another metric of another arm, of which the repetitions are joined as those of the check.
@@ -124,10 +120,6 @@ pub enum Comparison {
     /// A ratio whose gain (what it is above or below 1) is within [`PRINTED_TOLERANCE`] of the printed gain.
     #[serde(rename = "gain~")]
     GainAsPrinted,
-    /// Between the smallest and the largest of what `of` would join. The value is the target, or the end next to
-    /// it. For experiments: what is printed lies within the reach of what the paper does not state.
-    #[serde(rename = "spans")]
-    Spans,
 }
 
 /// Tolerance of a printed value, as a share of it: one for all papers. Half of it would ask for more than a rebuilt workload
@@ -145,7 +137,6 @@ impl Comparison {
             Comparison::Equal => "==",
             Comparison::AsPrinted => "~",
             Comparison::GainAsPrinted => "gain~",
-            Comparison::Spans => "spans",
         }
     }
 
@@ -156,7 +147,7 @@ impl Comparison {
             Comparison::AtMost => value <= target,
             Comparison::Above => value > target,
             Comparison::Below => value < target,
-            Comparison::Equal | Comparison::Spans => value == target,
+            Comparison::Equal => value == target,
             Comparison::AsPrinted => (value - target).abs() <= PRINTED_TOLERANCE * target.abs(),
             Comparison::GainAsPrinted => (value - target).abs() <= PRINTED_TOLERANCE * (target - 1.0).abs(),
         }
@@ -211,12 +202,6 @@ impl Check {
         if self.beside.is_some() && self.arm.is_none() {
             return Err("`beside` is about the value of an `arm`, and an `order` has none".into());
         }
-        if !self.explains.is_empty() && self.source.is_some() {
-            return Err("an experiment (`explains`) is no statement of a paper (`source`)".into());
-        }
-        if self.is == Comparison::Spans && self.arm.is_none() {
-            return Err("`spans` is about runs of an `arm`, and an `order` has none".into());
-        }
         match (&self.arm, self.over.is_some() as u8 + self.less.is_some() as u8, &self.order) {
             (None, _, Some(_)) if self.repetitions.is_some() => {
                 Err("`repetitions` says how values or ratios of an `arm` are joined, and an `order` has none".into())
@@ -258,10 +243,6 @@ impl Check {
             let value = Check { beside: None, ..self.clone() }.value(rows, metric)?;
             let value = value / self.join(select(rows, &beside.metric, &beside.arm, None))?;
             return value.is_finite().then_some(value);
-        }
-        if self.is == Comparison::Spans {
-            let end = |of| Check { of, is: Comparison::Equal, ..self.clone() }.value(rows, metric);
-            return Some(self.target.clamp(end(Statistic::Min)?, end(Statistic::Max)?));
         }
         if let Some(order) = &self.order {
             let values: Option<Vec<f64>> = order
@@ -362,24 +343,6 @@ mod tests {
 
     fn check(text: &str) -> Check {
         toml::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn a_target_within_the_reach_of_the_axis_is_spanned() {
-        let rows = [row("a", Some("1"), 0, 20.0), row("a", Some("2"), 0, 40.0), row("b", None, 0, 10.0)];
-        let judged = |target: f64, over: &str| {
-            let outcome =
-                check(&format!("name='x'\narm='a'\n{over}is='spans'\ntarget={target}")).judge(&rows, "mb_s");
-            (outcome.value, outcome.pass)
-        };
-        assert_eq!(judged(30.0, ""), (Some(30.0), true));
-        assert_eq!(judged(20.0, ""), (Some(20.0), true));
-        // Outside, the value is the end next to the target.
-        assert_eq!(judged(19.0, ""), (Some(20.0), false));
-        assert_eq!(judged(50.0, ""), (Some(40.0), false));
-        assert_eq!(judged(3.0, "over='b'\n"), (Some(3.0), true));
-        assert_eq!(judged(5.0, "over='b'\n"), (Some(4.0), false));
-        assert_eq!(check("name='x'\narm='c'\nis='spans'\ntarget=1").judge(&rows, "mb_s").value, None);
     }
 
     #[test]

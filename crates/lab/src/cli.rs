@@ -528,7 +528,7 @@ mod tests {
             why_left_out(&scenario).unwrap()
         };
         assert!(why("soak").starts_with("runs live only"));
-        assert!(why("sim-speed").contains("run it by its name"));
+        assert!(why("auto-vs-fixed").contains("run it by its name"));
         assert!(why("pfc-table1").contains("/nowhere/at/all"));
         assert_eq!(why_left_out(&scenario::find("pfc-table1").unwrap().1), None);
     }

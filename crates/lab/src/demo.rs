@@ -23,7 +23,7 @@ pub(crate) fn run(out: &Path) -> Result<Results, Fault> {
         scenario.notes.push(
             "Without root: no block device, so no kernel tuning; no memory limit unless a control group is delegated.".into(),
         );
-        scenario.arms.retain(|arm| arm.scheduler.is_none());
+        scenario.arms.retain(|arm| arm.read_ahead_kb.is_none());
         let arms: Vec<String> = scenario.arms.iter().map(|a| a.name.clone()).collect();
         scenario.checks.retain(|check| check.operands().iter().all(|(arm, _)| arms.contains(arm)));
     }
@@ -41,14 +41,13 @@ pub(crate) fn text(results: &Results, out: &Path) -> String {
         comparison(results, width),
         bar_chart(results, width)
     );
-    if let (Some(seekless), Some(shipped)) = (of("with Seekless"), of("as shipped")) {
-        text += &format!("{} times as much as shipped", number(seekless / shipped));
-        if let Some(tuned) = of("best kernel tuning") {
-            text += &format!(", {} times the best kernel tuning", number(seekless / tuned));
-        }
-        text += ", from the same disk.\n";
+    let over = |arm| Some(format!("{} times {arm}", number(of("with Seekless")? / of(arm)?)));
+    let others = ["best kernel tuning", "Linux 6.17 and later", "before Linux 6.17"];
+    let ratios: Vec<String> = others.into_iter().filter_map(over).collect();
+    if !ratios.is_empty() {
+        text += &format!("with Seekless: {}, from the same disk.\n", ratios.join(", "));
     }
-    for note in results.scenario.notes.iter().skip(2).chain(&results.remarks) {
+    for note in results.scenario.notes.iter().skip(3).chain(&results.remarks) {
         text += &format!("note: {note}\n");
     }
     for check in results.checks.iter().filter(|c| !c.pass) {

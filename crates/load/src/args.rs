@@ -47,7 +47,6 @@ impl CatalogueArgs {
             size: self.library,
             file_size: self.file_size,
             content: self.content,
-            audio_max: None,
             hd_share: self.hd_share,
             zipf: self.zipf,
             seed: self.catalogue_seed,

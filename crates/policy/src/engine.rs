@@ -104,7 +104,6 @@ impl DiskEngine {
             false => Box::new(AsAsked),
         };
         let files_max = if config.follows() { ahead.files_max } else { config.queue_max };
-        let bitrate = config.bitrate.filter(|_| config.follows());
         let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
         DiskEngine {
             now: Nanos::ZERO,
@@ -113,7 +112,7 @@ impl DiskEngine {
             extents: Extents::new(RANGES_MAX),
             memory,
             files: Files::new(config.open_after_use(), files_max),
-            following: Following::new(ahead, bitrate, profile.mean_depth()),
+            following: Following::new(ahead, config.bitrate, profile.mean_depth()),
             awaited: Awaited::default(),
             disk_order: DiskOrder::default(),
             pins: Pins::default(),

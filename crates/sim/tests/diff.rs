@@ -19,7 +19,7 @@ fn catalogue() -> Catalogue {
     Catalogue::of_tree((0..2 * PAIRS).flat_map(tree).collect(), 1).unwrap()
 }
 
-fn run(written: bool) -> Report {
+fn run() -> Report {
     let all = 2 * PAIRS * FILES;
     let config = Config {
         disks: vec![DiskConfig {
@@ -27,7 +27,6 @@ fn run(written: bool) -> Report {
             drive: drives::get("wd-red-1tb").unwrap(),
             size: Bytes::gib(100),
             speedup: 1.0,
-            ufs_block: Bytes::ZERO,
         }],
         memory: Bytes::mib(256),
         kernel: KernelConfig::default(),
@@ -36,12 +35,7 @@ fn run(written: bool) -> Report {
         engine: None,
         costs: Costs::default(),
         file_set: None,
-        load: Load::Diff(DiffLoad {
-            pairs: PAIRS,
-            files: FILES,
-            written: written.then(|| (0..all).collect()),
-            parts: 1,
-        }),
+        load: Load::Diff(DiffLoad { pairs: PAIRS, files: FILES, written: (0..all).collect() }),
         warmup: Nanos::ZERO,
         length: Nanos::from_secs(3600),
     };
@@ -50,16 +44,10 @@ fn run(written: bool) -> Report {
 
 #[test]
 fn every_file_of_every_pair_is_read_once_and_then_the_run_is_over() {
-    let report = run(true);
+    let report = run();
     assert_eq!(report.requests, u64::from(PAIRS * FILES), "two files at a time");
     let pages = |v: &seekless_workload::catalogue::Video| v.size.0.next_multiple_of(4096);
     let bytes: u64 = catalogue().videos().iter().map(pages).sum();
     assert_eq!(report.disks[0].read_bytes, bytes);
     assert!(report.length_s < 3600.0, "{} s", report.length_s);
-}
-
-#[test]
-fn scattered_trees_take_longer_than_those_in_the_order_of_their_paths() {
-    let (ordered, scattered) = (run(true).length_s, run(false).length_s);
-    assert!(ordered < scattered / 2.0, "{ordered} s and {scattered} s");
 }

@@ -48,7 +48,6 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
             drive: drives::get("wd-red-1tb").unwrap(),
             size: Bytes::gib(2),
             speedup: 1.0,
-            ufs_block: Bytes::ZERO,
         }],
         memory: Bytes::mib(memory),
         kernel: KernelConfig::default(),

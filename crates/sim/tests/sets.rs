@@ -48,7 +48,7 @@ fn served_beside(
     };
     change(&mut spindle);
     let config = Config {
-        disks: vec![DiskConfig { drive, set, size: Bytes::gib(48), speedup: 1.0, ufs_block: Bytes::ZERO }],
+        disks: vec![DiskConfig { drive, set, size: Bytes::gib(48), speedup: 1.0 }],
         memory: Bytes::gib(1),
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),

@@ -8,10 +8,8 @@
 //! The score of the size in use is compared with those measured for the next larger and the next smaller
 //! size. The size moves to a lower score. An unmeasured neighbour is tried when the other one has a higher
 //! score, the larger first. If both are known and higher, the size is at a minimum, perhaps only a local one:
-//! the stored scores are deflated, until a neighbour seems better again and is measured anew. Only the scores
-//! of the two neighbours are deflated. The paper deflates all past scores; but those further away are not
-//! measured again while they sink without end, so that at some time an excursion runs through the whole
-//! range, dozens of intervals at bad sizes. Which sizes are measured again, and when, is the same.
+//! all stored scores are deflated, until a neighbour seems better again and is measured anew. Scores of sizes
+//! further away sink with them, so an excursion from a minimum may go on for several sizes.
 //!
 //! Size changes are slow: every client needs a prefetch within its interval, so a jump to larger pieces
 //! requests more than the disk can deliver, and one to smaller pieces doubles their number for a while
@@ -396,11 +394,8 @@ impl Controller {
             Decision::Larger => self.slide_to(self.step + 1, now),
             Decision::Smaller => self.slide_to(self.step - 1, now),
             Decision::Minimum => {
-                for step in [self.step - 1, self.step + 1] {
-                    if let Some(score) = self.scores.get_mut(&step) {
-                        *score *= 1.0 - self.params.score_deflation_factor;
-                    }
-                }
+                let deflated = 1.0 - self.params.score_deflation_factor;
+                self.scores.values_mut().for_each(|score| *score *= deflated);
             }
             _ => {}
         }

@@ -3,12 +3,10 @@
 //! - [`twolevel`]: the levels, what coordinates them, and the disk below.
 //! - [`spec`]: the text that describes levels.
 //! - [`trace`]: traces to replay through them, files or generated.
-//! - [`edges`]: an origin below caches that fetch slices.
 //! - [`oracle`]: offline-optimal replacement, which no cache can beat.
 //!
 //! Must not know: kernel, wire, command lines, the serving simulator, or any application.
 
-pub mod edges;
 pub mod oracle;
 pub mod spec;
 pub mod trace;

@@ -49,8 +49,6 @@ const CLIPS_VIDEO_SHARE: f64 = 0.09;
 /// logarithms (mean 77.4), video sizes evenly distributed (mean 906).
 const CLIPS_AUDIO: (f64, f64) = (24e3, 180e3);
 const CLIPS_VIDEO: (f64, f64) = (394e3, 1418e3);
-/// Mean size of a media clip, bytes (\[C\] section 3.1).
-const CLIPS_MEAN: f64 = 152e3;
 
 /// Files a folder of a mirror, rounded: 169,078 in 34,290 folders of the archive that [`PACKAGE_BYTES`] is
 /// of.
@@ -98,11 +96,8 @@ pub struct CatalogueSpec {
     pub size: Option<Bytes>,
     /// Every file has this size instead of a drawn duration.
     pub file_size: Option<Bytes>,
-    /// What kind of files; the next fields but `audio_max`, `zipf` and `seed` are for videos.
+    /// What kind of files; the next fields but `zipf` and `seed` are for videos.
     pub content: Content,
-    /// Of clips: where audio ends, 30 to 205 KB. Video begins where the mean of all stays the paper's. None:
-    /// 180 KB.
-    pub audio_max: Option<Bytes>,
     /// Share of HD videos, 0 to 1. The papers use 0, 1 and 0.5.
     pub hd_share: f64,
     /// Zipf exponent of the popularity, 0 to 5 (0.8 in both papers; 0 = all alike).
@@ -118,7 +113,6 @@ impl Default for CatalogueSpec {
             size: None,
             file_size: None,
             content: Content::Videos,
-            audio_max: None,
             hd_share: 0.0,
             zipf: 0.8,
             seed: 1,
@@ -181,13 +175,6 @@ impl Catalogue {
         if spec.file_size == Some(Bytes::ZERO) || spec.size == Some(Bytes::ZERO) {
             return bad("a library or file of 0 bytes was asked for; give a size".into());
         }
-        let clips = spec.audio_max.map_or(Some(Clips::GUESSED), |b| Clips::with_audio_up_to(b.0 as f64));
-        let Some(clips) = clips else {
-            return bad(
-                "audio clips up to this size leave no sizes for video with the mean of all; 30KB to 205KB do"
-                    .into(),
-            );
-        };
         if spec.content == Content::Index {
             return Ok(Catalogue::index(spec));
         }
@@ -224,7 +211,7 @@ impl Catalogue {
             let (hd, drawn) = (qualities.unit() < hd_share, durations.unit());
             let size = match (spec.file_size, spec.content) {
                 (Some(size), _) => size.0,
-                (None, Content::Clips) => clips.size(hd, drawn) as u64,
+                (None, Content::Clips) => clip_size(hd, drawn) as u64,
                 (None, Content::Mirror) => PACKAGE_BYTES.quantile(drawn).max(1.0) as u64,
                 (None, Content::Videos | Content::Index) => {
                     let seconds = DURATION_S.quantile(drawn).max(MIN_DURATION_S);
@@ -361,33 +348,12 @@ impl Catalogue {
     }
 }
 
-/// Sizes of media clips, bytes: smallest and largest.
-#[derive(Clone, Copy)]
-struct Clips {
-    audio: (f64, f64),
-    video: (f64, f64),
-}
-
-impl Clips {
-    const GUESSED: Clips = Clips { audio: CLIPS_AUDIO, video: CLIPS_VIDEO };
-
-    /// With audio up to this size, and video from the size on that keeps the mean of all. None if there is no
-    /// such size above the audio's.
-    fn with_audio_up_to(largest: f64) -> Option<Clips> {
-        let audio = (CLIPS_AUDIO.0, largest);
-        let audio_mean = (audio.1 - audio.0) / libm::log(audio.1 / audio.0);
-        let video_mean = (CLIPS_MEAN - (1.0 - CLIPS_VIDEO_SHARE) * audio_mean) / CLIPS_VIDEO_SHARE;
-        let video = (2.0 * video_mean - CLIPS_VIDEO.1, CLIPS_VIDEO.1);
-        (audio.0 < audio.1 && audio.1 <= video.0 && video.0 <= video.1).then_some(Clips { audio, video })
+/// Bytes of an audio or a video clip, by a number in [0, 1).
+fn clip_size(video: bool, drawn: f64) -> f64 {
+    if video {
+        return CLIPS_VIDEO.0 + drawn * (CLIPS_VIDEO.1 - CLIPS_VIDEO.0);
     }
-
-    /// Of an audio or a video clip, by a number in [0, 1).
-    fn size(&self, video: bool, drawn: f64) -> f64 {
-        if video {
-            return self.video.0 + drawn * (self.video.1 - self.video.0);
-        }
-        self.audio.0 * libm::pow(self.audio.1 / self.audio.0, drawn)
-    }
+    CLIPS_AUDIO.0 * libm::pow(CLIPS_AUDIO.1 / CLIPS_AUDIO.0, drawn)
 }
 
 /// Where a mirror has its file of this number: two levels of folders, the upper one of 256.
@@ -472,15 +438,6 @@ mod tests {
         assert!(all.iter().all(|s| (24_000..=1_418_000).contains(s)));
         let large = all.iter().filter(|s| **s > 300_000).count() as f64 / all.len() as f64;
         assert!((large - 0.09).abs() < 0.003, "{large}");
-        for audio_max in [30_000, 100_000, 200_000] {
-            let text = format!("content = \"clips\"\nsize = \"20.4GB\"\naudio_max = {audio_max}");
-            let c = Catalogue::new(&spec(&text)).unwrap();
-            let mean = c.total().0 as f64 / c.videos().len() as f64;
-            assert!((mean / 152e3 - 1.0).abs() < 0.02, "{audio_max}: {mean}");
-            let audio = |v: &&Video| v.size.0 <= audio_max;
-            let share = c.videos().iter().filter(audio).count() as f64 / c.videos().len() as f64;
-            assert!((share - 0.91).abs() < 0.003, "{audio_max}: {share}");
-        }
         let c = Catalogue::new(&spec("content = \"index\"")).unwrap();
         assert_eq!(c.videos().len(), 9);
         assert_eq!(c.video(INDEX_MAPPING).size, Bytes(522_000_000));
@@ -539,8 +496,6 @@ mod tests {
         for (text, why) in [
             ("videos = 0", "at least 1"),
             ("hd_share = 1.5", "between 0 and 1"),
-            ("content = \"clips\"\naudio_max = 20000", "30KB to 205KB"),
-            ("content = \"clips\"\naudio_max = 300000", "30KB to 205KB"),
             ("zipf = -1.0", "between 0 and 5"),
             ("size = 0", "give a size"),
             ("videos = 20000000", "give fewer"),

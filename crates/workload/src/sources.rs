@@ -11,8 +11,6 @@
 
 use core::fmt::Write as _;
 
-use seekless_units::words;
-
 use crate::closed::RangeRequest;
 use crate::handler::Step;
 use crate::splitmix;
@@ -72,23 +70,6 @@ pub fn folders_shuffled(files: &[SourceFile]) -> Vec<usize> {
     });
     ordered
 }
-
-/// How the trees lie on their disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lie {
-    /// One tree behind the other, files in the order of their paths.
-    Paths,
-    /// One tree behind the other, folders in random order, each with its files in theirs: ext4 spreads the
-    /// folders of a large tree over its block groups.
-    #[default]
-    Folders,
-    /// The same, each tree in a part of the disk of its own.
-    Apart,
-    /// Every file anywhere on the disk.
-    Scattered,
-}
-
-words! { Lie: Paths = "paths", Folders = "folders", Apart = "apart", Scattered = "scattered" }
 
 /// One `diff -r` of a pair of trees.
 ///

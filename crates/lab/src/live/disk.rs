@@ -193,30 +193,6 @@ pub(crate) fn without<'a>(
     })
 }
 
-/// Brings up a disk without a file system, as large as its drive, or of `size`.
-pub(super) fn bare(scratch: &Scratch, drive: &str, number: u32) -> Result<LiveDisk, Fault> {
-    let drives =
-        run_json("vdisk drives", tools::command(&["vdisk", "drives", "--json"])?, PATIENCE, scratch.path())?;
-    let bytes = drives
-        .as_array()
-        .into_iter()
-        .flatten()
-        .find(|d| d["name"] == drive)
-        .and_then(|d| d["bytes"].as_u64());
-    let bytes = bytes.ok_or_else(|| {
-        Fault::new(Exit::Usage, format!("no drive is called `{drive}` (`seekless vdisk drives` shows all)"))
-    })?;
-    let name = format!("lab-{}-{number}", std::process::id());
-    let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", drive, "--fs", "none"])?;
-    up.args(["--size", &format!("{bytes}B")]);
-    // Nothing is written to it, and ext4 has no files of 20 TB.
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        up.arg("--backing").arg(memory);
-    }
-    bring_up(up, name, PathBuf::new(), bytes, scratch)
-}
-
 /// The beginning of the `vdisk up` of a scenario's disk, and its name.
 pub(super) fn up(disk: &DiskSetup, number: usize) -> Result<(Command, String), Fault> {
     let name = format!("lab-{}-{number}", std::process::id());

@@ -116,8 +116,7 @@ impl Clients {
             | Load::Fio { .. }
             | Load::Readers { .. }
             | Load::Command { .. }
-            | Load::Drawn {}
-            | Load::Profile {} => {
+            | Load::Drawn {} => {
                 return Err(Fault::new(Exit::Failed, "this load is no HTTP load"));
             }
         };

@@ -154,6 +154,9 @@ fn alone<'a>(
         speedup: 1.0,
     }];
     one.library.size = Some(machine.library);
+    one.library.content = machine.content.into();
+    one.library.file_size = machine.file_size;
+    one.library.zipf = machine.zipf;
     one.library.bitrate = match machine.hd_share {
         0.0 => "sd",
         1.0 => "hd",

@@ -23,7 +23,6 @@ pub(crate) mod machines;
 mod nodes;
 mod preconditions;
 pub(crate) mod probe;
-mod profile;
 mod proof;
 mod readers;
 mod restic;
@@ -144,10 +143,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     let mut results = blank(name, scenario, quick, &points);
 
     progress.now(&format!("{}: filling {} disk(s)", name, scenario.disks.len()));
-    let mut bench = match scenario.load {
-        Load::Profile {} => disk::without(scenario, &scratch, ground)?,
-        _ => disk::set_up(scenario, &scratch, ground)?,
-    };
+    let mut bench = disk::set_up(scenario, &scratch, ground)?;
     let file = out.join("results.json");
     let mut position = 0;
     for repetition in 0..scenario.repetitions {
@@ -171,7 +167,6 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
                 Load::Diff { .. } => diff::run(&mut bench, point, &mut row)?,
                 Load::Files { .. } => files::run(&mut bench, point, &mut row)?,
                 Load::Fio { .. } => fio::run(&mut bench, point, &mut row)?,
-                Load::Profile {} => profile::run(&mut bench, point, &mut row)?,
                 Load::Readers { .. } => works::run(&mut bench, point, &mut row)?,
                 _ if point.arm.balanced => nodes::run(&mut bench, point, &mut row)?,
                 _ => serve::run(&mut bench, point, &mut row)?,

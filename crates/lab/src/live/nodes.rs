@@ -37,8 +37,6 @@ const GETTERS: usize = 2;
 const GET_PATIENCE: Duration = Duration::from_secs(120);
 /// The node's hit ratio counts as back at this part of what it was.
 const BACK: f64 = 0.9;
-/// A path counts as served by several nodes from this part of its bytes on.
-const SPREAD: f64 = 0.1;
 
 /// Which phase a byte was served in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -294,11 +292,6 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         // The last phase began with the return.
         let returned = phase_since.duration_since(started).as_secs_f64();
         hit_ratio(row, &series, killed, (warmup.as_secs_f64(), returned));
-    }
-    if let Some((_, bytes)) = before.iter().max_by_key(|(_, bytes)| bytes.iter().sum::<u64>()) {
-        let all = bytes.iter().sum::<u64>() as f64;
-        let several = bytes.iter().filter(|b| **b as f64 >= SPREAD * all).count();
-        row.metrics.insert("hot_nodes".into(), several as f64);
     }
     let looks: Vec<Value> = series
         .iter()

@@ -55,8 +55,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Fio { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
-        | Load::Drawn {}
-        | Load::Profile {} => (0.0, false),
+        | Load::Drawn {} => (0.0, false),
     };
     if preload {
         bench.mounts().into_iter().try_for_each(in_memory::bring)?;

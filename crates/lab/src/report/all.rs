@@ -17,26 +17,19 @@ use crate::scenario::Scenario;
 struct Totals {
     checks: usize,
     held: usize,
-    /// Of those that do not hold, how many say why.
-    explained: usize,
 }
 
 impl Totals {
     fn of<'a>(all: impl IntoIterator<Item = &'a Results>) -> Totals {
         let checks: Vec<&CheckOutcome> = all.into_iter().flat_map(|r| &r.checks).collect();
-        Totals {
-            held: checks.iter().filter(|c| c.pass).count(),
-            explained: checks.iter().filter(|c| c.deviation.is_some()).count(),
-            checks: checks.len(),
-        }
+        Totals { held: checks.iter().filter(|c| c.pass).count(), checks: checks.len() }
     }
 
     fn text(&self) -> String {
-        let Totals { checks, held, explained } = self;
-        let failed = checks - held;
-        match failed {
+        let Totals { checks, held } = self;
+        match checks - held {
             0 => format!("all {checks} checks hold"),
-            _ => format!("{held} of {checks} checks hold; {failed} do not, {explained} of them explained"),
+            failed => format!("{held} of {checks} checks hold; {failed} do not"),
         }
     }
 }
@@ -46,8 +39,7 @@ pub fn totals(all: &[Results], left_out: &[(String, String)]) -> String {
     let mut text = String::new();
     for (results, check) in failed(all) {
         let value = check.value.map_or("not measured".into(), number);
-        let why = if check.deviation.is_some() { "explained" } else { "NOT EXPLAINED" };
-        let _ = writeln!(text, "{}: does not hold ({why}): {} ({value})", results.name, check.name);
+        let _ = writeln!(text, "{}: does not hold: {} ({value})", results.name, check.name);
     }
     for (name, why) in left_out {
         let _ = writeln!(text, "{name} left out: {why}");
@@ -78,13 +70,10 @@ pub fn render_all(
     for paper in papers(all) {
         let _ = write!(page, "<h2>{}</h2>", heading(paper));
         for results in of_paper(all, paper) {
-            // What does not hold without a reason said is what needs a look.
-            let unexplained = results.checks.iter().any(|c| !c.pass && c.deviation.is_none());
             let _ = write!(
                 page,
-                "<details class=all id=\"{name}\"{open}><summary>{figure}{title} <span class=sub>({name})</span></summary><div>",
+                "<details class=all id=\"{name}\"><summary>{figure}{title} <span class=sub>({name})</span></summary><div>",
                 name = escape(&results.name),
-                open = if unexplained { " open" } else { "" },
                 figure = results.scenario.figure.as_deref().map_or(String::new(), |f| escape(f) + ": "),
                 title = escape(&results.scenario.title),
             );
@@ -108,7 +97,7 @@ fn top(page: &mut String, title: &str, all: &[Results], took: Option<Duration>) 
          <p>Every figure below comes from the simulator: clients, server, page cache, kernel and drive are modelled, the policy is \
          the daemon's own code. &quot;Published&quot; is what the paper's text or tables print (bars of a figure without \
          a printed value are not read off). A check states a conclusion of the paper, or a target of this project; one that \
-         does not hold is left as it is, with the reason below it. Throughput is in MB/s of 1,000,000 bytes.</p>",
+         does not hold is left as it is, with its cause where a measurement shows one. Throughput is in MB/s of 1,000,000 bytes.</p>",
         escape(title),
         Totals::of(all).text(),
         all.len(),
@@ -129,15 +118,10 @@ fn contents(page: &mut String, all: &[Results]) {
         );
         for results in of_paper(all, paper) {
             let totals = Totals::of([results]);
-            let failed = totals.checks - totals.held;
-            let (class, word) = match failed {
-                0 => ("pass", String::new()),
-                _ if totals.explained == failed => ("known", format!(", {failed} explained")),
-                _ => ("fail", String::new()),
-            };
+            let class = if totals.checks == totals.held { "pass" } else { "fail" };
             let _ = write!(
                 page,
-                "<tr><td>{}</td><td class=words>{}</td><td class=words><a href=\"#{name}\">{name}</a></td><td class={class}>{} of {}{word}</td></tr>",
+                "<tr><td>{}</td><td class=words>{}</td><td class=words><a href=\"#{name}\">{name}</a></td><td class={class}>{} of {}</td></tr>",
                 escape(results.scenario.figure.as_deref().unwrap_or("-")),
                 escape(&results.scenario.title),
                 totals.held,
@@ -180,7 +164,7 @@ fn papers(all: &[Results]) -> Vec<Option<&str>> {
     papers
 }
 
-/// Every check that does not hold, with the reason.
+/// Every check that does not hold, with its cause where that is known.
 fn failures(page: &mut String, all: &[Results]) {
     if all.iter().all(|r| r.pass) {
         return;
@@ -190,12 +174,14 @@ fn failures(page: &mut String, all: &[Results]) {
         let _ = write!(
             page,
             "<tr><td><a href=\"#{name}\">{name}</a></td><td class=words>{}</td><td>{}</td><td>{} {}</td></tr>\
-             <tr><td colspan=4 class=why>{}</td></tr>",
+             {}",
             escape(&check.name),
             check.value.map_or("not measured".into(), number),
             escape(&check.comparison),
             number(check.target),
-            prose(check.deviation.as_deref().unwrap_or("Not explained.")),
+            check.deviation.as_deref().map_or(String::new(), |why| {
+                format!("<tr><td colspan=4 class=why>{}</td></tr>", prose(why))
+            }),
             name = escape(&results.name),
         );
     }

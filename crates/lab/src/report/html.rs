@@ -14,7 +14,7 @@ use crate::scenario::{Axis, PublishedValue};
 /// Colours, type and table lines; nothing is loaded from anywhere.
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}\
 h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.25rem;margin-top:2rem}h3{font-size:1rem;margin:1.4rem 0 0}.sub{color:#666;margin:.1rem 0}\
-.known{color:#8a6100;font-weight:600}td.pass,td.known,td.fail,td.words a{white-space:nowrap}.why{color:#555;font-style:italic;text-align:left;padding-left:1.5rem}.paper{color:#777}\
+td.pass,td.fail,td.words a{white-space:nowrap}.why{color:#555;font-style:italic;text-align:left;padding-left:1.5rem}.paper{color:#777}\
 summary{cursor:pointer;margin:.4rem 0}.all>summary{font-weight:600}.all>div{border-left:3px solid #ddd;padding-left:1rem;margin-bottom:2rem}\
 table{border-collapse:collapse;margin:.6rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right}\
 th:first-child,td:first-child,th.words,td.words{text-align:left}.pass{color:#0a7d32;font-weight:600}.fail{color:#b3261e;font-weight:600}\

@@ -9,9 +9,8 @@ use std::path::Path;
 
 use seekless_units::{Exit, Fault};
 
-use super::statements::{self, Counts, Experiment, Outcome, Statement};
+use super::statements::{self, Counts, Outcome, Statement};
 use super::{entries, number};
-use crate::check::Check;
 use crate::metric;
 use crate::record::{Record, Recorded, folder_of_records};
 use crate::results::Results;
@@ -140,8 +139,7 @@ fn index(pages: &BTreeMap<String, Vec<Entry>>, stated: &[Statement]) -> String {
         "Each printed statement about an outcome is one check with its source: a number in the text or a table, an order, \
          a sign. A printed value is reproduced within a fifth of it, an order or a sign as it is. The rows are those of the \
          simulator where it can run the scenario, else live ones. Undecided is what needs data that are not published, \
-         or a part that is not modelled. An experiment changes the supposed cause of what is not reproduced, and nothing \
-         else; a statement is counted where one holds. `seekless lab statements` prints the same.",
+         or a part that is not modelled. `seekless lab statements` prints the same.",
     );
     text += "\n\n";
     text += &statements::table(stated, |paper| format!("[{paper}]({}#statements)", file_name(paper)));
@@ -185,25 +183,20 @@ fn page(heading: &str, scenarios: &[Entry], stated: &[Statement]) -> String {
         statements_of(&mut text, &stated);
     }
     for entry in scenarios {
-        let missed = |s: &&&Statement| s.scenario == entry.name && s.outcome == Outcome::NotReproduced;
-        let missed: Vec<&Statement> = stated.iter().filter(missed).copied().collect();
-        section(&mut text, entry, &missed);
+        section(&mut text, entry);
     }
     text
 }
 
 /// Counts, then every statement: first what is not reproduced, then what is, then what cannot be told.
 fn statements_of(text: &mut String, stated: &[&Statement]) {
-    let Counts { all, reproduced, not_reproduced, explained, undecided, not_run } =
-        Counts::of(stated.iter().copied());
+    let Counts { all, reproduced, not_reproduced, undecided, not_run } = Counts::of(stated.iter().copied());
     let _ = write!(
         text,
         "\n## Statements\n\n{}\n",
         wrapped(&format!(
             "Of {all} statements {reproduced} are reproduced, {not_reproduced} are not, {undecided} cannot be decided, and \
-             {not_run} have no recorded run. Of those not reproduced {explained} have an experiment that holds: it changes the \
-             supposed cause and nothing else. One with `spans` holds if what the paper leaves open gives less and \
-             more than is printed; it does not tell which choice the authors made."
+             {not_run} have no recorded run."
         ))
     );
     for (outcome, heading) in [
@@ -219,13 +212,10 @@ fn statements_of(text: &mut String, stated: &[&Statement]) {
         let _ = write!(text, "\n### {heading}\n\n");
         if outcome == Outcome::Undecided {
             *text += "| Source | The paper states | Why it cannot be decided |\n| --- | --- | --- |\n";
-        } else if outcome == Outcome::NotReproduced {
-            *text += "| Source | The paper states | Here | Printed | Scenario | Experiment |\n\
-                      | --- | --- | ---: | ---: | --- | --- |\n";
         } else {
             *text += "| Source | The paper states | Here | Printed | Scenario |\n| --- | --- | ---: | ---: | --- |\n";
         }
-        for Statement { scenario, name, source, value, printed, why, experiments, .. } in of_it {
+        for Statement { scenario, name, source, value, printed, why, .. } in of_it {
             let start = format!("| {} | {} |", cell(source), cell(name));
             let _ = match outcome {
                 Outcome::Undecided => {
@@ -233,34 +223,17 @@ fn statements_of(text: &mut String, stated: &[&Statement]) {
                 }
                 _ => writeln!(
                     text,
-                    "{start} {} | {} | [`{scenario}`](#{scenario}) |{}",
+                    "{start} {} | {} | [`{scenario}`](#{scenario}) |",
                     value.map_or("-".into(), number),
-                    cell(printed),
-                    if outcome == Outcome::NotReproduced { tried(experiments) } else { String::new() }
+                    cell(printed)
                 ),
             };
         }
     }
 }
 
-/// The experiments of a statement, as the last cell of its line.
-fn tried(experiments: &[Experiment]) -> String {
-    let one = |e: &Experiment| {
-        let outcome = match e.holds {
-            Some(true) => "holds",
-            Some(false) => "does not hold",
-            None => "not run",
-        };
-        format!("[`{0}`](#{0}): {1}: {outcome}", e.scenario, cell(&e.name))
-    };
-    match experiments {
-        [] => " none |".into(),
-        some => format!(" {} |", some.iter().map(one).collect::<Vec<_>>().join("; ")),
-    }
-}
-
-/// Notes and runs of a scenario. `missed` are its statements that are not reproduced.
-fn section(text: &mut String, entry: &Entry, missed: &[&Statement]) {
+/// Notes and runs of a scenario.
+fn section(text: &mut String, entry: &Entry) {
     let Entry { name, scenario, record } = entry;
     let figure = scenario.figure.as_deref().map_or(String::new(), |f| format!("{f}. "));
     let _ = write!(text, "\n## {name}\n\n{}\n", wrapped(&format!("{figure}{}.", scenario.title)));
@@ -275,13 +248,13 @@ fn section(text: &mut String, entry: &Entry, missed: &[&Statement]) {
     }
     for (record, (driver, run)) in runs {
         if let Some(results) = record.results(driver, scenario) {
-            run_of(text, &results, run, missed);
+            run_of(text, &results, run);
         }
     }
 }
 
 /// One run: where it comes from, its tables, its checks.
-fn run_of(text: &mut String, results: &Results, run: &Recorded, missed: &[&Statement]) {
+fn run_of(text: &mut String, results: &Results, run: &Recorded) {
     let flag = if results.driver == "sim" { " --sim" } else { "" };
     let _ = write!(text, "\n### {} ({})\n\n", results.name, results.driver);
     *text += &wrapped(&format!(
@@ -310,7 +283,7 @@ fn run_of(text: &mut String, results: &Results, run: &Recorded, missed: &[&State
         }
         None => by_arm(text, results, results.scenario.metrics.iter().map(String::as_str)),
     }
-    checks(text, results, missed);
+    checks(text, results);
 }
 
 /// Metrics of a swept scenario that have a table: the main one and those with published values.
@@ -381,7 +354,8 @@ fn value(entry: &super::ComparisonEntry) -> String {
     entry.published.map_or(ours.clone(), |published| format!("{ours} ({})", number(published)))
 }
 
-fn checks(text: &mut String, results: &Results, missed: &[&Statement]) {
+/// A line for each check, and the cause of each failure that has one.
+fn checks(text: &mut String, results: &Results) {
     if results.checks.is_empty() {
         return;
     }
@@ -399,38 +373,12 @@ fn checks(text: &mut String, results: &Results, missed: &[&Statement]) {
         );
     }
     let mut first = true;
-    for (check, asked) in results.checks.iter().zip(&results.scenario.checks).filter(|(c, _)| !c.pass) {
+    for (check, cause) in results.checks.iter().filter_map(|c| Some((c, c.deviation.as_ref()?))) {
         if std::mem::take(&mut first) {
             *text += "\n";
         }
         let value = check.value.map_or("not measured".into(), number);
-        let experiments = missed.iter().find(|s| s.name == check.name).map_or(&[][..], |s| &s.experiments);
-        let cause = check.deviation.clone().unwrap_or_else(|| cause(asked, experiments));
         let _ = writeln!(text, "{}", item(&format!("\"{}\" fails with {value}. {cause}", check.name)));
-    }
-}
-
-/// What the experiments say of a check that fails, where its scenario names no cause.
-fn cause(check: &Check, experiments: &[Experiment]) -> String {
-    let links = |wanted: bool| {
-        let mut all: Vec<String> = experiments
-            .iter()
-            .filter(|e| e.holds.is_some_and(|holds| holds == wanted))
-            .map(|e| format!("[`{0}`](#{0})", e.scenario))
-            .collect();
-        all.dedup();
-        all.join(", ")
-    };
-    let (holding, failing) = (links(true), links(false));
-    if !check.explains.is_empty() {
-        return "So what this experiment changes does not explain it.".into();
-    }
-    match (holding.is_empty(), failing.is_empty()) {
-        (false, _) => format!("It hangs on what these experiments change: {holding}."),
-        (true, false) => {
-            format!("The cause is not known; it is not what these experiments change: {failing}.")
-        }
-        (true, true) => "The cause is not known.".into(),
     }
 }
 
@@ -515,24 +463,6 @@ mod tests {
             let page = render(dir.path()).unwrap()["circus.md"].replace("\n  ", " ");
             assert!(causes.iter().all(|cause| page.contains(cause) == shown), "at {value}");
         }
-    }
-
-    #[test]
-    fn a_cause_that_no_scenario_names_is_what_the_experiments_say() {
-        let (_, scenario) = scenario::find("circus-fig12").unwrap();
-        let check = Check { explains: Vec::new(), ..scenario.checks[0].clone() };
-        let of = |scenario: &str, holds| Experiment { scenario: scenario.into(), name: "n".into(), holds };
-        let said = |outcomes: &[Option<bool>]| {
-            let all: Vec<_> = outcomes.iter().zip(["a", "b", "c"]).map(|(o, name)| of(name, *o)).collect();
-            cause(&check, &all)
-        };
-        assert_eq!(said(&[]), "The cause is not known.");
-        assert_eq!(said(&[None]), "The cause is not known.");
-        let some = said(&[Some(false), Some(true), Some(true)]);
-        assert_eq!(some, "It hangs on what these experiments change: [`b`](#b), [`c`](#c).");
-        assert!(said(&[Some(false), None]).ends_with("it is not what these experiments change: [`a`](#a)."));
-        let experiment = Check { explains: vec!["x: y".into()], ..check.clone() };
-        assert!(cause(&experiment, &[]).contains("does not explain it"));
     }
 
     #[test]

@@ -48,26 +48,6 @@ pub struct Statement {
     pub printed: String,
     /// Why it is not reproduced or not decided, where that is known.
     pub why: Option<String>,
-    /// What was tried to find out why.
-    pub experiments: Vec<Experiment>,
-}
-
-/// A check that changes the supposed cause of a statement's failure ([`crate::check::Check::explains`]).
-#[derive(Clone, Debug, Serialize)]
-pub struct Experiment {
-    /// The scenario that holds it.
-    pub scenario: String,
-    /// What must hold if that is the cause.
-    pub name: String,
-    /// Whether it does in the recorded run; none without one.
-    pub holds: Option<bool>,
-}
-
-impl Statement {
-    /// Whether an experiment shows why it is not reproduced.
-    pub fn explained(&self) -> bool {
-        self.experiments.iter().any(|e| e.holds == Some(true))
-    }
 }
 
 /// How many of each.
@@ -79,8 +59,6 @@ pub struct Counts {
     pub reproduced: usize,
     /// [`Outcome::NotReproduced`].
     pub not_reproduced: usize,
-    /// Of those not reproduced, with an experiment that holds.
-    pub explained: usize,
     /// [`Outcome::Undecided`].
     pub undecided: usize,
     /// [`Outcome::NotRun`].
@@ -93,8 +71,6 @@ impl Counts {
         let mut counts = Counts::default();
         for statement in all {
             counts.all += 1;
-            counts.explained +=
-                usize::from(statement.outcome == Outcome::NotReproduced && statement.explained());
             *match statement.outcome {
                 Outcome::Reproduced => &mut counts.reproduced,
                 Outcome::NotReproduced => &mut counts.not_reproduced,
@@ -112,19 +88,10 @@ impl Counts {
 /// Those of reading scenarios and records.
 pub fn all(records: &Path) -> Result<Vec<Statement>, Fault> {
     let mut statements = Vec::new();
-    let mut experiments = BTreeMap::<String, Vec<Experiment>>::new();
     for (name, text) in scenario::all() {
         let scenario = Scenario::parse(text, name)?;
         let record = Record::read(records, name)?;
-        let outcomes = judged(&scenario, record.as_ref());
-        statements.extend(of(name, &scenario, &outcomes));
-        for (statement, experiment) in experiments_of(name, &scenario, &outcomes) {
-            experiments.entry(statement).or_default().push(experiment);
-        }
-    }
-    for statement in &mut statements {
-        let name = format!("{}: {}", statement.scenario, statement.name);
-        statement.experiments = experiments.remove(&name).unwrap_or_default();
+        statements.extend(of(name, &scenario, &judged(&scenario, record.as_ref())));
     }
     statements.sort_by(|a, b| a.paper.cmp(&b.paper));
     Ok(statements)
@@ -140,26 +107,6 @@ fn judged(scenario: &Scenario, record: Option<&Record>) -> Vec<Option<CheckOutco
     (0..scenario.checks.len()).map(|i| one(&simulated, i).or_else(|| one(&live, i))).collect()
 }
 
-/// The experiments of one scenario, each with the statement that it explains.
-fn experiments_of(
-    name: &str,
-    scenario: &Scenario,
-    outcomes: &[Option<CheckOutcome>],
-) -> Vec<(String, Experiment)> {
-    let mut all = Vec::new();
-    for (check, outcome) in scenario.checks.iter().zip(outcomes) {
-        for statement in &check.explains {
-            let experiment = Experiment {
-                scenario: name.into(),
-                name: check.name.clone(),
-                holds: outcome.as_ref().map(|o| o.pass),
-            };
-            all.push((statement.clone(), experiment));
-        }
-    }
-    all
-}
-
 /// Those of one scenario.
 fn of(name: &str, scenario: &Scenario, outcomes: &[Option<CheckOutcome>]) -> Vec<Statement> {
     let Some(paper) = &scenario.paper else { return Vec::new() };
@@ -172,7 +119,6 @@ fn of(name: &str, scenario: &Scenario, outcomes: &[Option<CheckOutcome>]) -> Vec
         value: None,
         printed: String::new(),
         why: None,
-        experiments: Vec::new(),
     };
     let checks = scenario.checks.iter().zip(outcomes).filter_map(|(check, outcome)| {
         let mut statement = stated(&check.name, check.source.as_deref()?);
@@ -199,15 +145,13 @@ pub fn table(statements: &[Statement], link: impl Fn(&str) -> String) -> String 
         by_paper.entry(&statement.paper).or_default().push(statement);
     }
     let mut text = String::from(
-        "| Paper | Statements | Reproduced | Not reproduced | Of these with an experiment that holds | Undecided | Not run |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        "| Paper | Statements | Reproduced | Not reproduced | Undecided | Not run |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: |\n",
     );
     let mut line = |name: String, counts: Counts| {
-        let Counts { all, reproduced, not_reproduced, explained, undecided, not_run } = counts;
-        let _ = writeln!(
-            text,
-            "| {name} | {all} | {reproduced} | {not_reproduced} | {explained} | {undecided} | {not_run} |"
-        );
+        let Counts { all, reproduced, not_reproduced, undecided, not_run } = counts;
+        let _ =
+            writeln!(text, "| {name} | {all} | {reproduced} | {not_reproduced} | {undecided} | {not_run} |");
     };
     for (paper, of_paper) in by_paper {
         line(link(paper), Counts::of(of_paper));
@@ -244,22 +188,6 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_explains_statements_that_exist() {
-        let scenarios: Vec<(&str, Scenario)> =
-            scenario::all().iter().map(|(n, text)| (*n, Scenario::parse(text, n).unwrap())).collect();
-        let stated: Vec<String> = scenarios
-            .iter()
-            .flat_map(|(n, s)| s.checks.iter().filter(|c| c.source.is_some()).map(move |c| (n, c)))
-            .map(|(n, c)| format!("{n}: {}", c.name))
-            .collect();
-        for (name, scenario) in &scenarios {
-            for explained in scenario.checks.iter().flat_map(|c| &c.explains) {
-                assert!(stated.contains(explained), "{name} explains `{explained}`, which no paper states");
-            }
-        }
-    }
-
-    #[test]
     fn each_outcome_is_counted_apart() {
         let statement = |outcome| Statement {
             paper: "P".into(),
@@ -270,17 +198,11 @@ mod tests {
             value: None,
             printed: String::new(),
             why: None,
-            experiments: Vec::new(),
         };
         use Outcome::{NotReproduced, NotRun, Reproduced, Undecided};
-        let mut all: Vec<Statement> =
-            [Reproduced, NotReproduced, NotReproduced, Undecided, NotRun].map(statement).into();
-        for (at, holds) in [(0, Some(true)), (1, Some(false)), (2, Some(true))] {
-            all[at].experiments = vec![Experiment { scenario: "e".into(), name: "n".into(), holds }];
-        }
+        let all = [Reproduced, NotReproduced, NotReproduced, Undecided, NotRun].map(statement);
         assert!(
-            table(&all, str::to_string)
-                .contains("| P | 5 | 1 | 2 | 1 | 1 | 1 |\n| all | 5 | 1 | 2 | 1 | 1 | 1 |")
+            table(&all, str::to_string).contains("| P | 5 | 1 | 2 | 1 | 1 |\n| all | 5 | 1 | 2 | 1 | 1 |")
         );
     }
 }

@@ -25,8 +25,6 @@ pub struct Arm {
     /// How Seekless hears of the server's reads; the shim where there is a mode and nothing else is said.
     #[serde(default)]
     pub door: Door,
-    /// The drive a load of kind `profile` measures.
-    pub drive: Option<String>,
     /// What reads the files of a load of kind `files`.
     pub reader: Option<FileReader>,
     /// Beside the load a program reads every file of the first disk in any order (`seekless cat-set`).

@@ -130,9 +130,6 @@ pub enum Load {
     },
     /// That of the machine, where the axis has the knob `machine`.
     Drawn {},
-    /// `seekless disk profile` of a whole drive, held against its model; no library, no server. The disk is
-    /// the first one of the scenario, with the arm's drive, as large as that.
-    Profile {},
     /// `diff -r` of two source trees, `instances` pairs at once; reports the completion time.
     Diff {
         /// Pairs compared at the same time.
@@ -215,11 +212,7 @@ impl Load {
                 *behind_s = behind_s.max(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
-            Load::Diff { .. }
-            | Load::Files { .. }
-            | Load::Command { .. }
-            | Load::Drawn {}
-            | Load::Profile {} => {}
+            Load::Diff { .. } | Load::Files { .. } | Load::Command { .. } | Load::Drawn {} => {}
         }
     }
 
@@ -254,8 +247,7 @@ impl Load {
             | Load::Search { .. }
             | Load::Command { .. }
             | Load::Files { .. }
-            | Load::Drawn {}
-            | Load::Profile {} => {}
+            | Load::Drawn {} => {}
         }
     }
 
@@ -302,7 +294,6 @@ impl Load {
                 | Load::Fio { .. }
                 | Load::Readers { .. }
                 | Load::Command { .. }
-                | Load::Profile {}
         )
     }
 }

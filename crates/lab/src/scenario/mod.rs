@@ -210,8 +210,6 @@ pub enum Knob {
     Server,
     /// A service of a load of kind `readers`: `nginx`, `samba`, ...
     Service,
-    /// The drive a load of kind `profile` measures.
-    Drive,
     /// File system: `ext4`, `xfs`, `btrfs`. Each value is a disk of its own.
     Fs,
     /// How several disks make one folder ([`Joined`]). Each value has disks of its own.
@@ -508,7 +506,6 @@ impl Knob {
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
             Knob::Service => arm.service = Some(value.parse()?),
-            Knob::Drive => arm.drive = Some(value.to_string()),
             Knob::Fs => arm.fs = Some(value.to_string()),
             Knob::Joined => arm.joined = Some(value.parse()?),
             Knob::Set if value == "one" => arm.set = None,
@@ -518,6 +515,9 @@ impl Knob {
                 let machine: Machine = value.parse()?;
                 arm.server = Some(machine.server);
                 arm.variant = machine.variant;
+                if arm.mode.is_some() {
+                    arm.door = machine.door;
+                }
                 *load = machine.load;
             }
             Knob::Sim | Knob::Row => {}

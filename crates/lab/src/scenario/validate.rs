@@ -22,14 +22,6 @@ impl Scenario {
             self.validate_setting()?;
         }
 
-        let profile = matches!(self.load, super::Load::Profile {});
-        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Drive));
-        if self.arms.iter().any(|a| profile != (a.drive.is_some() || (swept && !a.fixed))) {
-            return Err(
-                "`drive` is for arms of a load of kind `profile`, and each of those needs it (or an axis with the knob `drive`)"
-                    .into(),
-            );
-        }
         let files = matches!(self.load, super::Load::Files { .. });
         if self.arms.iter().any(|a| files != a.reader.is_some()) {
             return Err("`reader` is for arms of a load of kind `files`, and each of those needs it".into());

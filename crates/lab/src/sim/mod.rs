@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_search_begins_at_the_recorded_rate_of_its_own_row() {
-        let (_, scenario) = scenario::find("asap-rise").unwrap();
+        let (_, scenario) = scenario::find("asap-fig5").unwrap();
         let points = scenario.points();
         let row = |point: &Point, rate: f64| Row {
             arm: point.arm.name.clone(),

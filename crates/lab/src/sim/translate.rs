@@ -14,9 +14,6 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if let Some(why) = &scenario.sim.not {
         return Some(why.clone());
     }
-    if matches!(scenario.load, Load::Profile {}) {
-        return Some("in virtual time the procedure is a test of its own (cargo test -p seekless-disk --test catalogue)".into());
-    }
     let files = matches!(scenario.load, Load::Files { .. });
     if files && scenario.arms.iter().any(|a| a.reader.and_then(programs).is_none()) {
         return Some("the simulator has no program that reads a tree ahead by itself, and no rsync".into());
@@ -123,11 +120,15 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
             words.put("--memory", machine.memory);
             words.put("--library", machine.library);
             words.put("--hd-share", machine.hd_share);
+            words.put("--content", machine.content);
+            if let Some(size) = machine.file_size {
+                words.put("--file-size", size);
+            }
             words.put("--link", machine.link);
             if matches!(machine.load, Load::Search { .. }) {
                 words.switch("--cold-start");
             }
-            words.put("--zipf", scenario.library.zipf);
+            words.put("--zipf", machine.zipf);
             words.put("--catalogue-seed", scenario.library.seed);
         }
         None => {
@@ -308,8 +309,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         | Load::Downloads { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
-        | Load::Drawn {}
-        | Load::Profile {} => {}
+        | Load::Drawn {} => {}
     }
 }
 

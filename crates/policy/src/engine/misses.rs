@@ -94,6 +94,12 @@ impl DiskEngine {
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
         }
+        let bitrate = self.config.bitrate.or_else(|| self.files.bitrate(request.file)).unwrap_or(0);
+        if !self.config.follows() {
+            // No streams whose bitrates could be ranked.
+            let highest = &mut self.following.highest_bitrate;
+            *highest = highest.max(bitrate as f64);
+        }
         let action = self.miss_action(stream, wanted, along);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
         if action == MissAction::PassThrough && existing.iter().all(apart) {
@@ -109,7 +115,7 @@ impl DiskEngine {
                 offset: request.offset,
                 lba: request.lba,
                 len: wanted.end - wanted.start,
-                bitrate: self.config.bitrate.or_else(|| self.files.bitrate(request.file)).unwrap_or(0),
+                bitrate,
             }),
         };
         let holes = self.holes();

@@ -28,14 +28,6 @@ enum OrderArg {
     Both,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ArrivalsArg {
-    /// As a Poisson process, as in the paper
-    Poisson,
-    /// At even intervals
-    Even,
-}
-
 #[derive(Args, Clone, Debug)]
 pub(super) struct CircusArgs {
     /// The experiments of a figure of the paper, 8 to 17, beside what its text says; sets files, size, load
@@ -58,9 +50,6 @@ pub(super) struct CircusArgs {
     /// several with shares: 10T:0.5,T3:0.5
     #[arg(long, default_value = "10T")]
     clients: String,
-    /// When requests come
-    #[arg(long, value_enum, default_value_t = ArrivalsArg::Poisson)]
-    arrivals: ArrivalsArg,
     /// Order of blocks
     #[arg(long, value_enum, default_value_t = OrderArg::Both)]
     order: OrderArg,
@@ -94,9 +83,6 @@ pub(super) struct CircusArgs {
     /// Leapfront distance over the length of the active region
     #[arg(long, default_value_t = 1.0)]
     leapfront: f64,
-    /// Bytes read at once, in any order (default: one block, as in the paper)
-    #[arg(long)]
-    read: Option<Bytes>,
     /// Reads under way at once, at most as many as the drive's queue holds
     #[arg(long, default_value_t = 8)]
     reads_in_flight: usize,
@@ -214,7 +200,6 @@ fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
     setup.link_rate = within("link", args.link, 0.001, 1e6)? * 1e6 / 8.0;
     setup.round_trip = Nanos::from_millis_f64(within("rtt", args.rtt, 0.001, 10_000.0)?);
     setup.loss = within("loss", args.loss, 0.0, 90.0)? / 100.0;
-    setup.even_arrivals = args.arrivals == ArrivalsArg::Even;
     setup.classes = parse_clients(&args.clients)?;
     setup.memory = args.memory;
     setup.per_client = args.per_client;
@@ -225,10 +210,7 @@ fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
     server.threshold = within("threshold", args.threshold, 0.0, 1.0)?;
     server.leapfront = within("leapfront", args.leapfront, 0.0, 1000.0)?;
     server.reads_in_flight = within("reads-in-flight", args.reads_in_flight as f64, 1.0, 1024.0)? as usize;
-    server.read = args.read.unwrap_or(args.block);
-    if !(block..=(64 << 20)).contains(&server.read.0) {
-        return Err(usage(format!("--read {} is not from one block to 64MiB", server.read)));
-    }
+    server.read = args.block;
     Ok(setup)
 }
 

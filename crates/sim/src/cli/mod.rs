@@ -2,7 +2,6 @@
 
 mod circus;
 mod coordinator;
-mod edges;
 mod node;
 mod replay;
 mod serve;
@@ -31,8 +30,6 @@ enum Command {
     /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus
     /// paper
     Circus(circus::CircusArgs),
-    /// An origin below caches that fetch slices from it, with coordination and without
-    Edges(edges::EdgesArgs),
     /// One of several nodes behind a balancer, from empty memory on: when its hit ratio is back
     Node(Box<node::NodeArgs>),
     /// A daemon's decision log: again as it was, and under other settings, memory or drives
@@ -50,7 +47,6 @@ pub fn run(args: SimArgs) -> Result<Exit, Fault> {
         Command::Trace(args) => trace::run(args),
         Command::PfcTable(args) => table::run(args),
         Command::Circus(args) => circus::run(args),
-        Command::Edges(args) => edges::run(&args),
         Command::Node(args) => node::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&args),

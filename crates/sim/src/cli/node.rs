@@ -182,13 +182,7 @@ impl NodeArgs {
         };
         Ok(Config {
             file_set: None,
-            disks: vec![DiskConfig {
-                drive,
-                set: SetSpec::SINGLE,
-                size: self.size,
-                speedup: self.speedup,
-                ufs_block: Bytes::ZERO,
-            }],
+            disks: vec![DiskConfig { drive, set: SetSpec::SINGLE, size: self.size, speedup: self.speedup }],
             memory: self.memory,
             kernel: KernelConfig::default(),
             // No loop of `serve` waits for the disk; every request does by itself.

@@ -10,12 +10,12 @@ use seekless_drive::{DriveSpec, catalogue as drives};
 use seekless_options::{BOUNDS, FileSetOptions, PAPERS, PolicyOptions, QueueOptions, SetOptions};
 use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use seekless_profile::STRIPED_AT_ONCE;
-use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES, share};
+use seekless_units::{Bytes, Exit, Fault, Lba, Nanos, share};
 use seekless_workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_workload::closed::{ClosedSpec, Pick};
 use seekless_workload::handler::Handler;
 use seekless_workload::session::ClientClass;
-use seekless_workload::sources::{self, Lie};
+use seekless_workload::sources;
 use seekless_workload::tree::{Folders, Taking, TreeFile, TreeSpec};
 use serde_json::{Value, json};
 
@@ -134,14 +134,6 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     #[arg(help_heading = MODEL, hide_short_help = true)]
     queue_depth: Option<u32>,
-    /// Bytes the drive fetches before it leaves a sequential run, instead of the drive's own number
-    #[arg(long, value_name = "SIZE")]
-    #[arg(help_heading = MODEL, hide_short_help = true)]
-    minimum_fetch: Option<Bytes>,
-    /// Files as UFS writes them, with blocks of this size, 4KiB to 64KiB: one of addresses lies behind the
-    /// first twelve of a file [default: files in one piece]
-    #[arg(long, value_name = "SIZE", value_parser = ufs_block, help_heading = MODEL, hide_short_help = true)]
-    ufs_block: Option<Bytes>,
     /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
@@ -178,9 +170,6 @@ struct LibraryArgs {
     /// What kind of files: videos, clips, index or mirror
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
-    /// Clips: the largest audio clip; video clips are larger, and the mean is the paper's [default: 180KB]
-    #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
-    audio_max: Option<Bytes>,
     /// Tree: small files; diff: files of a tree
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
     files: u32,
@@ -197,9 +186,6 @@ struct LibraryArgs {
     /// otherwise one of ten fills a hole elsewhere
     #[arg(long, help_heading = LIBRARY, hide_short_help = true)]
     fresh: bool,
-    /// Diff: how the trees lie on the disk: paths, folders, apart, scattered
-    #[arg(long, value_name = "HOW", default_value = "folders", help_heading = LIBRARY, hide_short_help = true)]
-    trees: Lie,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, help_heading = LIBRARY, hide_short_help = true)]
     hd_share: f64,
@@ -249,12 +235,6 @@ struct ServerArgs {
     /// The kernel's read-ahead algorithm
     #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true)]
     kernel_read_ahead: KernelReadAhead,
-    /// From the end of a disk command to the wake-up of its waiter, and of a message between shim and daemon
-    #[arg(long, value_name = "TIME", default_value = "60us", help_heading = MODEL, hide_short_help = true)]
-    wake: Nanos,
-    /// A shim's look at residency before a call (mincore)
-    #[arg(long, value_name = "TIME", default_value = "0us", help_heading = MODEL, hide_short_help = true)]
-    look: Nanos,
     /// Cost of a request on the network, besides its bytes (alpha)
     #[arg(long, value_name = "TIME", default_value = "100us", help_heading = MODEL, hide_short_help = true)]
     network_alpha: Nanos,
@@ -353,12 +333,9 @@ struct LoadArgs {
     /// Sessions: requests a second, on each disk; search: the first rate tried
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
-    /// Sessions and search: the rate is reached in steps of 5 % over so long
+    /// Sessions and search: the rate is reached over so long, from 80 % of it in steps of 5 %
     #[arg(long, value_name = "TIME", help_heading = LOAD, hide_short_help = true)]
     rise_over: Option<Nanos>,
-    /// With --rise-over: share of the rate at the start, 0.05 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.8, value_parser = share, requires = "rise_over", help_heading = LOAD, hide_short_help = true)]
-    rise_from: f64,
     /// Sessions in all, on each disk; the run ends with the last of them [default: no bound]
     #[arg(long, value_name = "N", help_heading = LOAD, hide_short_help = true)]
     sessions: Option<u32>,
@@ -417,12 +394,6 @@ const CHECKSUM_NS_PER_KIB: u64 = 1_000;
 
 /// Files of all trees of `--load diff`: each takes some hundred bytes here.
 const DIFF_FILES_MAX: u64 = 10_000_000;
-
-fn ufs_block(text: &str) -> Result<Bytes, String> {
-    let block = text.parse::<Bytes>().map_err(|e| e.to_string())?;
-    let fits = block.0.is_power_of_two() && (4 << 10..=64 << 10).contains(&block.0);
-    fits.then_some(block).ok_or_else(|| format!("`{text}` is no power of two from 4KiB to 64KiB"))
-}
 
 fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
@@ -484,7 +455,6 @@ impl ServeArgs {
             size: l.library,
             file_size: l.file_size,
             content: l.content,
-            audio_max: l.audio_max,
             hd_share: l.hd_share,
             zipf: l.zipf,
             seed: l.catalogue_seed,
@@ -515,20 +485,9 @@ impl ServeArgs {
         let disks = self.drive.iter().map(|name| {
             let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
             drive.queue.depth = self.queue_depth.unwrap_or(drive.queue.depth);
-            if let Some(fetch) = self.minimum_fetch {
-                let most = u64::from(drive.buffer.look_ahead_sectors);
-                if fetch.0 / SECTOR_BYTES > most {
-                    let bytes = Bytes(most * SECTOR_BYTES);
-                    return Err(usage(format!(
-                        "--minimum-fetch {fetch} is more than the {bytes} that {name} reads ahead"
-                    )));
-                }
-                drive.buffer.minimum_fetch_sectors = (fetch.0 / SECTOR_BYTES) as u32;
-            }
             let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
             let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
-            let ufs_block = self.ufs_block.unwrap_or(Bytes::ZERO);
-            Ok(DiskConfig { drive, set, size, speedup: 1.0, ufs_block })
+            Ok(DiskConfig { drive, set, size, speedup: 1.0 })
         });
         let disks = disks.collect::<Result<Vec<_>, Fault>>()?;
         if disks.len() > 64 {
@@ -579,8 +538,6 @@ impl ServeArgs {
                     true => CHECKSUM_NS_PER_KIB,
                     false => Costs::default().copy_ns_per_kib,
                 },
-                wake: s.wake,
-                look: s.look,
                 // Nothing of a comparison or of a checksum goes over a network.
                 network: if tree || diff { Nanos::ZERO } else { s.network_alpha },
                 network_ns_per_kib: if tree { 0 } else { (1.024e6 / s.network_mb_per_s) as u64 },
@@ -593,19 +550,12 @@ impl ServeArgs {
         })
     }
 
+    /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads them.
     fn diff(&self) -> DiffLoad {
-        let (pairs, files, lie) = (self.load.clients, self.library.files, self.library.trees);
-        let (trees, seed) = (2 * pairs, self.library.catalogue_seed);
-        let one: Vec<u32> = match lie {
-            Lie::Paths | Lie::Scattered => (0..files).collect(),
-            Lie::Folders | Lie::Apart => sources::folders_shuffled(&sources::files(files, seed))
-                .into_iter()
-                .map(|i| i as u32)
-                .collect(),
-        };
-        let all = (0..trees).flat_map(|tree| one.iter().map(move |file| tree * files + file));
-        let written = (lie != Lie::Scattered).then(|| all.collect());
-        DiffLoad { pairs, files, written, parts: if lie == Lie::Apart { trees } else { 1 } }
+        let (pairs, files, seed) = (self.load.clients, self.library.files, self.library.catalogue_seed);
+        let one = sources::folders_shuffled(&sources::files(files, seed));
+        let tree = |tree: u32| one.iter().map(move |&file| tree * files + file as u32);
+        DiffLoad { pairs, files, written: (0..2 * pairs).flat_map(tree).collect() }
     }
 
     fn file_set(&self, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
@@ -658,12 +608,12 @@ impl ServeArgs {
                 share: 1.0,
             })
         };
-        if !(Rise::STEP..=1.0).contains(&l.rise_from) || l.rise_over == Some(Nanos::ZERO) {
-            return Err(usage(format!("--rise-from lies within {} and 1, --rise-over above 0s", Rise::STEP)));
+        if l.rise_over == Some(Nanos::ZERO) {
+            return Err(usage("--rise-over must be above 0s"));
         }
         Ok(Load::Sessions {
             per_s: l.rate,
-            rise: l.rise_over.map(|over| Rise { from: l.rise_from, over }),
+            rise: l.rise_over.map(|over| Rise { from: Rise::FROM, over }),
             sessions: l.sessions.unwrap_or(u32::MAX),
             classes: l.link.iter().map(class).collect::<Result<Vec<_>, Fault>>()?,
             warm_start: !l.cold_start,

@@ -3,42 +3,16 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser};
 use seekless_drive::catalogue;
-use seekless_levels::cache::SecondChance;
 use seekless_levels::coordinate::Coordination;
-use seekless_levels::prefetch::linux::LinuxRule;
 use seekless_study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Plan, Study, rank_correlation};
 use seekless_units::{Exit, Fault};
-use seekless_workload::generate::{First10Gb, Kind, Shape};
+use seekless_workload::generate::Kind;
 use serde_json::{Value, json};
 
 use super::RUNS;
-use super::coordinator::{self, PfcArgs, RulesArgs};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LinuxArg {
-    /// A read anywhere in the window starts the next group
-    Pfc,
-    /// A read that reaches the newest group does
-    Kernel,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AmpSparesArg {
-    /// The last block of a set
-    SetEnd,
-    /// Every block
-    Any,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum First10GbArg {
-    /// The first requests, 10 GB in all
-    Requested,
-    /// The requests to the first 10 GB of addresses, over the whole time of the trace
-    Addresses,
-}
+use super::coordinator;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TableArgs {
@@ -85,50 +59,15 @@ struct TableOptions {
     /// Coordinators to compare with none
     #[arg(long, default_value = "du,pfc,steer", value_name = "NAMES")]
     coordinate: String,
-    #[command(flatten)]
-    pfc: PfcArgs,
     /// Only the cases of one trace: oltp, websearch or multi
     #[arg(long)]
     trace: Option<String>,
-    #[command(flatten)]
-    rules: RulesArgs,
-    /// Which rule of Linux's read-ahead: PFC's description of it, or the kernel's
-    #[arg(long, value_enum, default_value = "pfc")]
-    linux: LinuxArg,
-    /// Which unused blocks AMP spares once: the last of a set, or every one
-    #[arg(long, value_enum, default_value = "set-end")]
-    amp_spares: AmpSparesArg,
-    /// AMP's p at the beginning of a stream, blocks [default: the size of the stream's first request]
-    #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u32).range(1..=256))]
-    amp_start: Option<u32>,
-    /// What the paper's "first 10GB of data requests" of OLTP and web search are
-    #[arg(long = "first-10gb", value_enum, default_value = "requested")]
-    first_10gb: First10GbArg,
-    /// Multiply the times of the traces that have times by this; 2 is half the request rate
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
-    time_stretch: f64,
     /// Requests under way at once of the trace that has no times, Multi
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
-    /// OLTP: scans under way at once, at scale 1 [default: 12]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    scans: Option<u32>,
-    /// OLTP: mean length of a scan, requests [default: 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    scan_requests: Option<u32>,
-    /// Web search: mean length of a run, requests, with random ones between [default: until the next random
-    /// one]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
-    run_requests: Option<u32>,
     /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
-    /// docs/CHOSEN.md, instead of the values above
-    #[arg(
-        long,
-        conflicts_with_all = [
-            "linux", "amp_spares", "amp_start", "time_stretch", "clients", "scans", "scan_requests",
-            "run_requests", "first_10gb", "file_end_below", "waiting",
-        ],
-    )]
+    /// docs/CHOSEN.md
+    #[arg(long, conflicts_with = "clients")]
     drawn: bool,
     /// The drive below
     #[arg(long, default_value = "cheetah-9lp")]
@@ -151,39 +90,10 @@ fn table(args: TableOptions) -> Result<Table, Fault> {
             args.scale
         )));
     }
-    if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
-        return Err(usage(format!(
-            "--time-stretch {} is out of range; write more than 0 and at most 1,000,000",
-            args.time_stretch
-        )));
-    }
-    let plain = Shape::default();
-    let choices = Choices {
-        rules: args.rules.rules(),
-        linux: match args.linux {
-            LinuxArg::Pfc => LinuxRule::Window,
-            LinuxArg::Kernel => LinuxRule::NewestGroup,
-        },
-        second_chance: match args.amp_spares {
-            AmpSparesArg::SetEnd => SecondChance::SetEnd,
-            AmpSparesArg::Any => SecondChance::Any,
-        },
-        stretch: args.time_stretch,
-        amp_start: args.amp_start,
-        clients: args.clients,
-        shape: Shape {
-            first_10gb: match args.first_10gb {
-                First10GbArg::Requested => First10Gb::Requested,
-                First10GbArg::Addresses => First10Gb::Addresses,
-            },
-            scans: args.scans.map_or(plain.scans, f64::from),
-            scan_requests: args.scan_requests.map_or(plain.scan_requests, f64::from),
-            run_requests: args.run_requests.map(f64::from),
-            ..plain
-        },
-        ..Choices::default()
+    let choices = match args.drawn {
+        true => Choices::drawn(args.seed),
+        false => Choices { clients: args.clients, ..Choices::default() },
     };
-    let choices = if args.drawn { Choices::drawn(args.seed) } else { choices };
     let only = match &args.trace {
         None => None,
         Some(name) => Some(Kind::from_name(name).ok_or_else(|| {
@@ -195,7 +105,7 @@ fn table(args: TableOptions) -> Result<Table, Fault> {
     let mut names = vec!["none".to_owned()];
     let mut coordinators = vec![Coordination::None];
     for name in args.coordinate.split(',').map(str::trim).filter(|n| *n != "none") {
-        coordinators.push(coordinator::parse(name, &args.pfc)?);
+        coordinators.push(coordinator::parse(name)?);
         names.push(name.to_owned());
     }
     let study = Study { scale: args.scale, seed: args.seed, coordinators, drive, only };

@@ -20,7 +20,7 @@ use seekless_workload::generate::Kind;
 use seekless_workload::trace::{Format, Op, Options};
 use serde_json::{Value, json};
 
-use super::coordinator::{self, PfcArgs, RulesArgs};
+use super::coordinator;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TraceArgs {
@@ -127,9 +127,6 @@ enum TimingArg {
 
 #[derive(Args, Clone, Debug)]
 struct RunArgs {
-    /// Put the simulator's own speed into the result: not the same from run to run
-    #[arg(long)]
-    speed: bool,
     #[command(flatten)]
     file: FileArgs,
     /// Cache levels from the application down: CACHE+PREFETCHER:SIZE,...
@@ -142,8 +139,6 @@ struct RunArgs {
     /// level from the second, with commas
     #[arg(long, default_value = "none", value_name = "NAMES")]
     coordinate: String,
-    #[command(flatten)]
-    pfc: PfcArgs,
     /// The drive below, from the catalogue; `none`: what lies below takes no time
     #[arg(long, default_value = "cheetah-9lp")]
     drive: String,
@@ -156,8 +151,6 @@ struct RunArgs {
     /// Requests under way at once with --timing closed
     #[arg(long, default_value_t = 1)]
     clients: u32,
-    #[command(flatten)]
-    rules: RulesArgs,
     /// Cost of one exchange between two levels, milliseconds
     #[arg(long, default_value_t = 6.0, value_name = "MS")]
     alpha_ms: f64,
@@ -219,7 +212,7 @@ fn positive(name: &str, value: f64) -> Result<f64, Fault> {
 }
 
 /// Puts a coordinator before each level but the first.
-fn coordinate(levels: &mut [LevelSpec], names: &str, pfc: &PfcArgs) -> Result<(), Fault> {
+fn coordinate(levels: &mut [LevelSpec], names: &str) -> Result<(), Fault> {
     let names: Vec<&str> = names.split(',').collect();
     let lower = levels.len().saturating_sub(1);
     if lower == 0 && names.iter().any(|name| name.trim() != "none") {
@@ -234,7 +227,7 @@ fn coordinate(levels: &mut [LevelSpec], names: &str, pfc: &PfcArgs) -> Result<()
         return Err(Fault::new(Exit::Usage, message));
     }
     for (i, name) in names.iter().enumerate() {
-        let coordination = coordinator::parse(name, pfc)?;
+        let coordination = coordinator::parse(name)?;
         let which = if names.len() == 1 { 1..levels.len() } else { i + 1..i + 2 };
         for at in which {
             levels[at].coordination = match coordination {
@@ -252,7 +245,7 @@ fn coordinate(levels: &mut [LevelSpec], names: &str, pfc: &PfcArgs) -> Result<()
 fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
     let mut levels = parse_levels(&args.levels, args.file.block.0)?;
-    coordinate(&mut levels, &args.coordinate, &args.pfc)?;
+    coordinate(&mut levels, &args.coordinate)?;
     let drive = match args.drive.as_str() {
         "none" => None,
         name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
@@ -287,10 +280,9 @@ const TICK_REQUESTS: u64 = 4096;
 fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let mut source = TraceSource::open(&args.file.spec()?)?;
     let spec = system(args, source.timed)?;
-    let mut engine = Simulation::with_rules(&spec, args.rules.rules())
-        .map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
+    let mut engine = Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
     let bar = bar(source.progress.total(), BYTES);
-    let (started, cpu_started) = (std::time::Instant::now(), processor_time());
+    let started = std::time::Instant::now();
     while let Some(record) = source.next_record()? {
         engine.request(&source.blocks(&record)?);
         if source.requests.is_multiple_of(TICK_REQUESTS) {
@@ -300,27 +292,11 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let outcome = engine.finish();
     bar.finish_and_clear();
     let elapsed = started.elapsed().as_secs_f64();
-    let cpu = processor_time() - cpu_started;
     let mut result = report::outcome(&spec, &outcome);
     result["trace"] = trace_json(args.file.file.as_path(), &source);
-    if args.speed {
-        let blocks = outcome.levels[0].blocks;
-        result["speed"] = json!({
-            "seconds": elapsed,
-            "blocks_per_s": blocks as f64 / elapsed.max(1e-9),
-            "cpu_seconds": cpu,
-            "blocks_per_cpu_s": blocks as f64 / cpu.max(1e-9),
-        });
-    }
     let rate = outcome.levels[0].blocks as f64 / elapsed.max(1e-9) / 1e6;
     give(args.json.as_deref(), &result, || summary(&result, &source, rate))?;
     Ok(Exit::Ok)
-}
-
-/// Processor time of this process so far, seconds. What other programs take of the machine is not in it.
-fn processor_time() -> f64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
 fn trace_json(file: &Path, source: &TraceSource) -> Value {

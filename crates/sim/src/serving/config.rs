@@ -45,8 +45,6 @@ pub struct DiskConfig {
     pub size: Bytes,
     /// How many times faster than the real one it runs, as the live disk does (`speedup`).
     pub speedup: f64,
-    /// Blocks of UFS: a block of addresses lies behind the first twelve of a file. Zero: files in one piece.
-    pub ufs_block: Bytes,
 }
 
 /// Settings of the kernel for every disk.
@@ -207,8 +205,6 @@ pub struct Costs {
     pub wake: Nanos,
     /// A call, besides its bytes.
     pub call: Nanos,
-    /// A shim's look at residency before a call (`mincore`).
-    pub look: Nanos,
     /// Nanoseconds for each KiB handed over.
     pub copy_ns_per_kib: u64,
     /// A request on the network, besides its bytes (alpha).
@@ -222,7 +218,6 @@ impl Default for Costs {
         Costs {
             wake: Nanos::from_micros(60),
             call: Nanos::from_micros(10),
-            look: Nanos::ZERO,
             // 3 GB/s.
             copy_ns_per_kib: 340,
             network: Nanos::from_micros(100),
@@ -285,10 +280,8 @@ pub struct DiffLoad {
     pub pairs: u32,
     /// Files a tree.
     pub files: u32,
-    /// The order in which all files were written, one behind the other; none: each lies anywhere.
-    pub written: Option<Arc<[u32]>>,
-    /// Parts of the disk among which they lie.
-    pub parts: u32,
+    /// The order in which all files were written, one behind the other.
+    pub written: Arc<[u32]>,
 }
 
 /// Programs that read a tree.
@@ -329,6 +322,8 @@ pub struct Rise {
 }
 
 impl Rise {
+    /// Share of the rate at the start (\[A\] section 4.3).
+    pub const FROM: f64 = 0.8;
     /// Share of the rate in one step (\[A\] section 4.3).
     pub const STEP: f64 = 0.05;
 }

@@ -148,13 +148,13 @@ impl Disk {
             layout: match load {
                 Load::Tree(TreeLoad { fresh: true, folders, .. }) => {
                     let order: Vec<u32> = (0..folders.folder_of.len() as u32).collect();
-                    Layout::written(sizes, &order, 1, config.size.0, sectors, stripe)?
+                    Layout::written(sizes, &order, config.size.0, sectors, stripe)?
                 }
                 Load::Tree(_) => Layout::aged(sizes, config.size.0, sectors, stripe)?,
-                Load::Diff(DiffLoad { written: Some(order), parts, .. }) => {
-                    Layout::written(sizes, order, *parts as usize, config.size.0, sectors, stripe)?
+                Load::Diff(DiffLoad { written, .. }) => {
+                    Layout::written(sizes, written, config.size.0, sectors, stripe)?
                 }
-                _ => Layout::broken(sizes, config.ufs_block.0, config.size.0, sectors, stripe)?,
+                _ => Layout::new(sizes, config.size.0, sectors, stripe)?,
             },
             depth: drives.accepts(),
             drives,

@@ -22,8 +22,6 @@ const CHUNK: u64 = 64 << 20;
 
 /// From this size on a file has a stretch of its own.
 const LARGE: u64 = 1 << 20;
-/// Blocks of a file that UFS finds without a block of addresses (`NDADDR`). That block lies behind them.
-const DIRECT: u64 = 12;
 
 /// Of so many small files of an aged file system one lies apart.
 const SCATTERED: u64 = 10;
@@ -34,8 +32,6 @@ pub struct Layout {
     spread: spread::Layout,
     /// First byte of each file on the disk, tables not counted.
     starts: Vec<u64>,
-    /// Size of a block where one of addresses lies behind the first [`DIRECT`] of a file; else zero.
-    block: u64,
 }
 
 /// A contiguous part of a file on the drive.
@@ -90,24 +86,7 @@ impl Layout {
             starts[file as usize] = at;
             at += sizes[file as usize] + gap;
         }
-        Ok(Layout { spread, starts, block: 0 })
-    }
-
-    /// The same with a block of addresses behind the first blocks of each larger file, as UFS has it, for
-    /// blocks of this size; none: as [`Layout::new`].
-    ///
-    /// # Errors
-    /// Those of [`Layout::new`].
-    pub fn broken(
-        sizes: impl Iterator<Item = u64>,
-        block: u64,
-        disk_bytes: u64,
-        drive_sectors: u64,
-        stripe: Bytes,
-    ) -> Result<Layout, String> {
-        let with_addresses = |size| if size > DIRECT * block { size + block } else { size };
-        let whole = Layout::new(sizes.map(with_addresses), disk_bytes, drive_sectors, stripe)?;
-        Ok(Layout { block, ..whole })
+        Ok(Layout { spread, starts })
     }
 
     /// The same on an aged file system of small files: those that are written together share a stretch
@@ -133,7 +112,7 @@ impl Layout {
             stripe,
         );
         let packed: u64 = sizes.iter().zip(&apart).filter(|(_, apart)| !**apart).map(|(size, _)| size).sum();
-        let Layout { spread, starts, .. } = behind?;
+        let Layout { spread, starts } = behind?;
         let total: u64 = sizes.iter().sum();
         let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
         if total > room {
@@ -161,62 +140,45 @@ impl Layout {
                 next - size
             }
         });
-        Ok(Layout { spread, starts: starts.collect(), block: 0 })
+        Ok(Layout { spread, starts: starts.collect() })
     }
 
-    /// Files one behind the other in this order of writing, cut into so many parts of as many files each, of
-    /// which each begins at its share of the disk.
+    /// Files one behind the other in this order of writing.
     ///
     /// # Errors
-    /// Those of [`Layout::new`]; a part larger than its share.
+    /// Those of [`Layout::new`].
     pub fn written(
         sizes: impl Iterator<Item = u64>,
         order: &[u32],
-        parts: usize,
         disk_bytes: u64,
         drive_sectors: u64,
         stripe: Bytes,
     ) -> Result<Layout, String> {
         let sizes: Vec<u64> = sizes.map(|s| s.next_multiple_of(4096)).collect();
-        let Layout { spread, mut starts, .. } =
+        let Layout { spread, mut starts } =
             Layout::new(sizes.iter().copied(), disk_bytes, drive_sectors, stripe)?;
-        let room = disk_bytes / FLEX * (FLEX - FLEX_TABLES) + (disk_bytes % FLEX).saturating_sub(FLEX_TABLES);
-        let share = room / parts.max(1) as u64 / 4096 * 4096;
-        for (part, files) in order.chunks(order.len().div_ceil(parts.max(1)).max(1)).enumerate() {
-            let mut at = part as u64 * share;
-            for &file in files {
-                starts[file as usize] = at;
-                at += sizes[file as usize];
-            }
-            if at > (part as u64 + 1) * share {
-                return Err(format!(
-                    "a tree is larger than its share of a disk of {disk_bytes}; give a larger --size"
-                ));
-            }
+        let mut at = 0;
+        for &file in order {
+            starts[file as usize] = at;
+            at += sizes[file as usize];
         }
-        Ok(Layout { spread, starts, block: 0 })
+        Ok(Layout { spread, starts })
     }
 
     /// The bytes `[from, to)` of a file as contiguous parts.
     pub fn runs(&self, file: usize, from: u64, to: u64) -> impl Iterator<Item = Run> + use<> {
-        let (start, spread, block) = (self.starts[file], self.spread, self.block);
+        let (start, spread) = (self.starts[file], self.spread);
         let mut at = from;
         std::iter::from_fn(move || {
             if at >= to {
                 return None;
             }
-            let direct = at < DIRECT * block;
-            let data = start + if direct { at } else { at + block };
-            let in_direct = if direct { DIRECT * block - at } else { u64::MAX };
+            let data = start + at;
             let room = FLEX - FLEX_TABLES;
             let (lba, together) = spread.locate(with_tables(data));
             let in_group = room - data % room;
             let in_extent = EXTENT - at % EXTENT;
-            let run = Run {
-                offset: at,
-                len: (to - at).min(together).min(in_group).min(in_extent).min(in_direct),
-                lba,
-            };
+            let run = Run { offset: at, len: (to - at).min(together).min(in_group).min(in_extent), lba };
             at += run.len;
             Some(run)
         })
@@ -224,8 +186,7 @@ impl Layout {
 
     /// Address of one byte of a file.
     pub fn lba(&self, file: usize, offset: u64) -> Lba {
-        let addresses = if offset < DIRECT * self.block { 0 } else { self.block };
-        self.spread.locate(with_tables(self.starts[file] + offset + addresses)).0
+        self.spread.locate(with_tables(self.starts[file] + offset)).0
     }
 }
 
@@ -254,23 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_addresses_breaks_a_file_behind_its_first_twelve() {
-        let sizes = [100 << 10, 1 << 20];
-        let block = 16 << 10;
-        let layout = Layout::broken(sizes.into_iter(), block, 1 << 30, 1_953_525_168, Bytes(CHUNK)).unwrap();
-        assert_eq!(layout.runs(0, 0, sizes[0]).count(), 1, "a file of less is in one piece");
-        let runs: Vec<Run> = layout.runs(1, 128 << 10, sizes[1]).collect();
-        assert_eq!(
-            runs.iter().map(|r| (r.offset, r.len)).collect::<Vec<_>>(),
-            [(128 << 10, 64 << 10), (192 << 10, (1 << 20) - (192 << 10)),]
-        );
-        let behind = runs[0].lba.0 + runs[0].len / SECTOR_BYTES;
-        assert_eq!(runs[1].lba.0 - behind, block / SECTOR_BYTES);
-        assert_eq!(layout.lba(1, 192 << 10), runs[1].lba);
-        assert_eq!(layout.lba(1, 128 << 10), runs[0].lba);
-    }
-
-    #[test]
     fn an_aged_tree_lies_in_the_order_of_writing_but_for_a_tenth() {
         let sizes = || (0..2_000u64).map(|i| if i % 500 == 7 { 16 << 20 } else { 5_000 + i });
         let layout = Layout::aged(sizes(), 2 << 30, 1_953_525_168, Bytes(CHUNK)).unwrap();
@@ -284,16 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn trees_lie_in_the_order_of_writing_each_in_its_part_of_the_disk() {
+    fn written_files_lie_one_behind_the_other() {
         let sizes = || [5_000, 300, 4_096, 9_000].into_iter();
-        let written =
-            |parts| Layout::written(sizes(), &[1, 0, 3, 2], parts, 1 << 30, 1_953_525_168, Bytes(CHUNK));
-        assert_eq!(written(1).unwrap().starts, [4_096, 0, 24_576, 12_288]);
-        let half = ((1 << 30) - FLEX_TABLES) / 2 / 4096 * 4096;
-        assert_eq!(written(2).unwrap().starts, [4_096, 0, half + 12_288, half]);
-        let too_large =
-            Layout::written([600 << 20, 1].into_iter(), &[0, 1], 2, 1 << 30, 1 << 40, Bytes(CHUNK));
-        assert!(too_large.unwrap_err().contains("--size"));
+        let written = Layout::written(sizes(), &[1, 0, 3, 2], 1 << 30, 1_953_525_168, Bytes(CHUNK));
+        assert_eq!(written.unwrap().starts, [4_096, 0, 24_576, 12_288]);
     }
 
     proptest! {

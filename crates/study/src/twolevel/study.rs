@@ -187,8 +187,6 @@ pub struct Choices {
     pub linux: LinuxRule,
     /// Which unused blocks AMP spares once.
     pub second_chance: SecondChance,
-    /// AMP's p at the beginning of a stream, blocks; `None`: the size of its first request.
-    pub amp_start: Option<u32>,
     /// Factor on the times of a trace that has times: 2 is half the request rate.
     pub stretch: f64,
     /// Requests under way at once of a trace that has no times.
@@ -205,7 +203,6 @@ impl Default for Choices {
             rules: ServiceRules::default(),
             linux: LinuxRule::Window,
             second_chance: SecondChance::SetEnd,
-            amp_start: None,
             stretch: 1.0,
             clients: 1,
             shape: Shape::default(),
@@ -390,11 +387,7 @@ impl Plan {
 /// Replacement policy and prefetcher of a name in [`PREFETCHERS`]; SARC "comes with its own cache
 /// management".
 pub fn native(name: &str, choices: &Choices) -> (Replacement, Algorithm) {
-    let amp = AmpParams {
-        second_chance: choices.second_chance,
-        degree_start: choices.amp_start,
-        ..AmpParams::default()
-    };
+    let amp = AmpParams { second_chance: choices.second_chance, ..AmpParams::default() };
     let linux = LinuxParams { rule: choices.linux, ..LinuxParams::default() };
     match name {
         "amp" => (Replacement::Lru, Algorithm::Amp(amp)),
@@ -435,7 +428,7 @@ mod tests {
             // 32 cases without a coordinator are the same.
             (&other, Choices::default()),
             // Only AMP's eight cases are others.
-            (&plain, Choices { amp_start: Some(2), ..Choices::default() }),
+            (&plain, Choices { second_chance: SecondChance::Any, ..Choices::default() }),
             // Multi has no times.
             (&plain, Choices { stretch: 3.0, ..Choices::default() }),
             // All are others, on the same trace; then on another trace.

@@ -2,8 +2,8 @@
 //!
 //! The originals cannot be shipped. What PFC (section 4.2) says of them is held exactly: the share of random
 //! requests (11, 74 and 25 %), the footprint (529, 8,392 and 792 MB), 12,514 files in the last, the first 10
-//! GB of the first two ([`First10Gb`] has two readings of that), arrival times in the first two and none in
-//! the last. *Random* means: the request does not begin where an earlier request of the same file ended,
+//! GB of the first two (the first requests, 10 GB in all), arrival times in the first two and none in the
+//! last. *Random* means: the request does not begin where an earlier request of the same file ended,
 //! among the runs under way. What PFC does not say is a constant of each generator, with its reason;
 //! docs/PFC.md says how the values were chosen.
 //!
@@ -97,62 +97,14 @@ impl Kind {
     }
 }
 
-/// What "the first 10GB of data requests" of OLTP and web search are (PFC, section 4.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum First10Gb {
-    /// The requests up to 10 GB in all. They cannot be the 10.8 and 31.3 % of the requests that PFC gives: of
-    /// the public traces that would be 17 and 7 KB a request, and these ask for about 3.5 and 15.
-    #[default]
-    Requested,
-    /// The requests to the first 10 GB of addresses, which is what the disk of the study holds: 10.8 % of the
-    /// requests of Financial1 and 31.3 % of those of WebSearch2, over the whole time of the trace. (A third
-    /// of the shorter WebSearch1 would ask for less than the footprint.) How many requests the traces of the
-    /// UMass repository have, writes included, is in RelStorage's `micro_benchmark_results.rst`: 5,334,987
-    /// and 4,579,809.
-    Addresses,
-}
-
-/// What a reading of [`First10Gb`] makes of a trace.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    length: Length,
-    /// Mean requests a second.
-    rate_per_s: f64,
-    /// Pages a request and its share.
-    sizes: &'static [(u64, f64)],
-}
-
-/// How long a trace is, at scale 1.
-#[derive(Clone, Copy, Debug)]
-enum Length {
-    Bytes(f64),
-    Requests(f64),
-}
-
-impl Length {
-    /// At a scale: pages or requests.
-    fn of_scale(self, scale: f64) -> u64 {
-        match self {
-            Length::Bytes(bytes) => (bytes * scale) as u64 / PAGE_BYTES,
-            Length::Requests(requests) => (requests * scale) as u64,
-        }
-    }
-
-    /// What a request of so many pages takes of it.
-    fn taken_by(self, pages: u64) -> u64 {
-        match self {
-            Length::Bytes(_) => pages,
-            Length::Requests(_) => 1,
-        }
-    }
-}
+/// Bytes that OLTP and web search ask for in all, at scale 1: "the first 10GB of data requests" (PFC, section
+/// 4.2).
+const REQUESTED_BYTES: f64 = 10e9;
 
 /// What of the traces PFC does not state. The default is what the study at the paper's scale takes; those
 /// values were chosen while looking at what PFC gained (docs/PFC.md).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Which part of the original OLTP and web search stand for.
-    pub first_10gb: First10Gb,
     /// Factor on the request rates of the traces that have times.
     pub rate: f64,
     /// Scans under way at once in OLTP, at scale 1.
@@ -161,9 +113,6 @@ pub struct Shape {
     pub scan_requests: f64,
     /// Share of web search's random requests that go to a place asked for before.
     pub revisits: f64,
-    /// Mean length of a run of web search, requests, where runs and random requests alternate; `None`: a run
-    /// goes on until the next random request.
-    pub run_requests: Option<f64>,
     /// Requests for each page of Multi, on the mean.
     pub passes: f64,
     /// Share of Multi's openings that go by popularity.
@@ -173,12 +122,10 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Shape {
         Shape {
-            first_10gb: First10Gb::Requested,
             rate: 1.0,
             scans: oltp::SCANS,
             scan_requests: oltp::SCAN_REQUESTS,
             revisits: websearch::REVISIT_SHARE,
-            run_requests: None,
             passes: multi::PASSES,
             popular: multi::POPULAR_SHARE,
         }
@@ -216,15 +163,8 @@ impl Shape {
         let scan_requests = log(ranges::SCAN_REQUESTS);
         let passes = log(ranges::PASSES);
         let mut share = |range: core::ops::Range<f64>| range.start + (range.end - range.start) * unit();
-        Shape {
-            rate,
-            scans,
-            scan_requests,
-            passes,
-            revisits: share(ranges::REVISITS),
-            popular: share(ranges::POPULAR),
-            ..Shape::default()
-        }
+        let (revisits, popular) = (share(ranges::REVISITS), share(ranges::POPULAR));
+        Shape { rate, scans, scan_requests, passes, revisits, popular }
     }
 }
 

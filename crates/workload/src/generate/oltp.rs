@@ -2,7 +2,7 @@
 
 use seekless_units::Nanos;
 
-use super::{First10Gb, Kind, Length, PAGE_BYTES, Part, Shape};
+use super::{Kind, PAGE_BYTES, REQUESTED_BYTES, Shape};
 use crate::draw::{Draw, exponential_of};
 use crate::trace::{Op, Record};
 
@@ -16,27 +16,12 @@ pub(super) const SCAN_REQUESTS: f64 = 64.0;
 /// Requests over which a deviation from the random share is made up.
 const STEERING: f64 = 64.0;
 
-/// The first 10 GB requested. Sizes: between the 2 to 4 KB of the SPC financial traces and the 17 KB a
-/// request that "10 GB are 10.8 % of the requests" implies. Rate: the SPC financial trace has 122 on the mean
-/// of 12 hours; 200 keeps the disk of the study between a third and three quarters busy without coordination,
-/// as the paper's gains suggest it was.
-const REQUESTED: Part = Part {
-    length: Length::Bytes(10e9),
-    rate_per_s: 200.0,
-    sizes: &[(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)],
-};
-
-/// PFC's 10.8 % of the requests of Financial1.
-const ADDRESSED_REQUESTS: f64 = 0.108 * 5_334_987.0;
-
-/// The requests to the first 10 GB of addresses. Rate: they come over the whole trace, its 12 hours (43,712
-/// s). Sizes: Financial1 asks for 3.5 KB on the mean, which nine requests of 2 to 4 KB, a page each, and one
-/// of 8 KB have.
-const ADDRESSED: Part = Part {
-    length: Length::Requests(ADDRESSED_REQUESTS),
-    rate_per_s: ADDRESSED_REQUESTS / 43_712.0,
-    sizes: &[(1, 0.9), (2, 0.1)],
-};
+/// Pages a request and its share: between the 2 to 4 KB of the SPC financial traces and the 17 KB that "10 GB
+/// are 10.8 % of the requests" implies.
+const SIZES: &[(u64, f64)] = &[(1, 0.35), (2, 0.25), (4, 0.25), (8, 0.15)];
+/// Mean requests a second. The SPC financial trace has 122 on the mean of 12 hours; 200 keeps the disk of the
+/// study between a third and three quarters busy without coordination, as the paper's gains suggest it was.
+const RATE_PER_S: f64 = 200.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Scan {
@@ -51,8 +36,7 @@ pub struct Oltp {
     draw: Draw,
     scans: Vec<Scan>,
     table_pages: u64,
-    part: Part,
-    /// What is left of the part's length.
+    /// Pages still to be asked for.
     left: u64,
     at: f64,
     /// Requests so far and random ones among them, beginnings of scans included: the share is steered, since
@@ -75,12 +59,8 @@ impl Oltp {
         let tables = scans * TABLES_PER_SCAN;
         let table_pages = (Kind::Oltp.footprint_pages(scale) / tables).max(16);
         let scans = (0..scans).map(|i| Scan { table: i, next: 0, left: 0 }).collect();
-        let part = match shape.first_10gb {
-            First10Gb::Requested => REQUESTED,
-            First10Gb::Addresses => ADDRESSED,
-        };
-        let left = part.length.of_scale(scale);
-        Oltp { draw, scans, table_pages, part, left, at: 0.0, requests: 0, randoms: 0, shape }
+        let left = (REQUESTED_BYTES * scale) as u64 / PAGE_BYTES;
+        Oltp { draw, scans, table_pages, left, at: 0.0, requests: 0, randoms: 0, shape }
     }
 }
 
@@ -103,8 +83,8 @@ impl Iterator for Oltp {
         if self.left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / (self.part.rate_per_s * self.shape.rate);
-        let pages = pick(&mut self.draw, self.part.sizes);
+        self.at += self.draw.exponential() / (RATE_PER_S * self.shape.rate);
+        let pages = pick(&mut self.draw, SIZES);
         let scans = self.scans.len() as u64;
         // The chance rises with what is owed, so that random requests stay irregular.
         let owed = Kind::Oltp.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
@@ -128,7 +108,7 @@ impl Iterator for Oltp {
             self.scans[i] = Scan { next: page + pages, left: scan.left - 1, ..scan };
             (scan.table, page, pages)
         };
-        self.left = self.left.saturating_sub(self.part.length.taken_by(pages));
+        self.left = self.left.saturating_sub(pages);
         let start = table * self.table_pages;
         Some(Record {
             at: Some(Nanos::from_secs_f64(self.at)),

@@ -4,7 +4,7 @@
 use seekless_units::Nanos;
 
 use super::oltp::pick;
-use super::{First10Gb, Kind, Length, PAGE_BYTES, Part, Permutation, Shape};
+use super::{Kind, PAGE_BYTES, Permutation, REQUESTED_BYTES, Shape};
 use crate::draw::Draw;
 use crate::trace::{Op, Record};
 
@@ -13,20 +13,9 @@ const FILES: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
 const SIZES: &[(u64, f64)] = &[(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
 
-/// The first 10 GB requested. Rate: the original asks about 400 a second of six disks. A queue that only
-/// grows would drown every difference in waiting, so a rate that the one disk of the study just carries
-/// without coordination.
-const REQUESTED: Part = Part { length: Length::Bytes(10e9), rate_per_s: 110.0, sizes: SIZES };
-
-/// PFC's 31.3 % of the requests of WebSearch2.
-const ADDRESSED_REQUESTS: f64 = 0.313 * 4_579_809.0;
-
-/// The requests to the first 10 GB of addresses. Rate: they come over the whole trace, 15,400 s.
-const ADDRESSED: Part = Part {
-    length: Length::Requests(ADDRESSED_REQUESTS),
-    rate_per_s: ADDRESSED_REQUESTS / 15_400.0,
-    sizes: SIZES,
-};
+/// Mean requests a second. The original asks about 400 of six disks. A queue that only grows would drown
+/// every difference in waiting, so a rate that the one disk of the study just carries without coordination.
+const RATE_PER_S: f64 = 110.0;
 
 /// Runs begin at multiples of this, about the mean run, so that 10 GB of requests touch nearly the whole
 /// footprint.
@@ -44,14 +33,11 @@ pub struct Websearch {
     places: u64,
     visited: u64,
     pages: u64,
-    part: Part,
-    /// What is left of the part's length.
+    /// Pages still to be asked for.
     left: u64,
     at: f64,
     /// Where a run may go on.
     last_end: u64,
-    /// Requests left of the run, where their number is drawn.
-    run_left: u64,
     /// Requests so far and random ones among them: the share is steered, since runs also end at the end of a
     /// file or where another run happens to have ended before.
     requests: u64,
@@ -71,21 +57,15 @@ impl Websearch {
         let pages = Kind::Websearch.footprint_pages(scale) / (PLACE_PAGES * FILES) * (PLACE_PAGES * FILES);
         let places = pages / PLACE_PAGES;
         let order = Permutation::new(places, draw.word());
-        let part = match shape.first_10gb {
-            First10Gb::Requested => REQUESTED,
-            First10Gb::Addresses => ADDRESSED,
-        };
         Websearch {
             draw,
             order,
             places,
             visited: 0,
             pages,
-            part,
-            left: part.length.of_scale(scale),
+            left: (REQUESTED_BYTES * scale) as u64 / PAGE_BYTES,
             at: 0.0,
             last_end: 0,
-            run_left: 0,
             requests: 0,
             randoms: 0,
             shape,
@@ -100,33 +80,13 @@ impl Websearch {
             // Popular places are those visited first, whatever their address.
             libm::pow(self.visited.min(self.places) as f64, self.draw.unit()) as u64 - 1
         } else {
+            // Hardly longer than once through the index.
             self.visited += 1;
-            match self.shape.first_10gb {
-                // Hardly longer than once through the index.
-                First10Gb::Requested => self.visited - 1,
-                // Two and a half times as long: a place is met again as often as chance has it. An LRU cache
-                // of 512 MB hits 4 % of WebSearch2 in RelStorage's notes, its share of the trace's addresses.
-                First10Gb::Addresses => self.draw.below(self.places),
-            }
+            self.visited - 1
         };
         let page = self.order.at(place) * PLACE_PAGES;
         // Not across the end of a file.
         page - (page % file_pages + pages).saturating_sub(file_pages)
-    }
-
-    /// The next page of the run, or the first of another one of `mean` requests on the mean. `room`: pages of
-    /// the file from where the last request ended.
-    fn in_run(&mut self, pages: u64, room: u64, mean: f64) -> u64 {
-        let at_end = room == self.pages / FILES;
-        let page = if self.run_left == 0 || at_end || room < pages {
-            self.run_left = 1 + (self.draw.exponential() * (mean - 1.0) + 0.5) as u64;
-            self.elsewhere(pages)
-        } else {
-            self.last_end
-        };
-        self.run_left -= 1;
-        self.last_end = page + pages;
-        page
     }
 }
 
@@ -137,24 +97,16 @@ impl Iterator for Websearch {
         if self.left == 0 {
             return None;
         }
-        self.at += self.draw.exponential() / (self.part.rate_per_s * self.shape.rate);
-        let pages = pick(&mut self.draw, self.part.sizes);
+        self.at += self.draw.exponential() / (RATE_PER_S * self.shape.rate);
+        let pages = pick(&mut self.draw, SIZES);
         let file_pages = self.pages / FILES;
         let owed = Kind::Websearch.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
         let random = self.visited == 0 || self.draw.unit() < owed / STEERING;
         self.requests += 1;
         let room = file_pages - self.last_end % file_pages;
-        let page = match self.shape.run_requests {
-            Some(mean) if !random => self.in_run(pages, room, mean),
-            // A run waits while random requests go elsewhere.
-            Some(_) => self.elsewhere(pages),
-            None => {
-                let page = if random || room < pages { self.elsewhere(pages) } else { self.last_end };
-                self.last_end = page + pages;
-                page
-            }
-        };
-        self.left = self.left.saturating_sub(self.part.length.taken_by(pages));
+        let page = if random || room < pages { self.elsewhere(pages) } else { self.last_end };
+        self.last_end = page + pages;
+        self.left = self.left.saturating_sub(pages);
         let file = page / file_pages;
         Some(Record {
             at: Some(Nanos::from_secs_f64(self.at)),

@@ -202,11 +202,7 @@ impl Machine<'_> {
         self.cache.touch(file, from, to);
         let costs = &self.config.costs;
         let copy = Nanos(costs.copy_ns_per_kib * bytes / 1024);
-        let look = match &self.config.engine {
-            Some(engine) if engine.door == Door::Shim && engine.blocks(self.config.server.how) => costs.look,
-            _ => Nanos::ZERO,
-        };
-        let took = copy + if first { costs.call + look } else { Nanos::ZERO };
+        let took = copy + if first { costs.call } else { Nanos::ZERO };
         self.record.handed_over(self.now, bytes);
         if self.config.engine.as_ref().is_some_and(|engine| engine.door == Door::Observe) {
             // The page cache tells of pages as they are taken, a call or a map.
