@@ -244,14 +244,14 @@ fn descriptors_that_hang_when_they_are_closed_hold_up_their_own_user_alone() {
     alice_is_served(&bench);
 }
 
-/// A process with root's number in a user namespace of its own reaches the twin. Root's own thread must not
-/// close what it passes.
+/// A process with root's id in a user namespace of its own reaches the twin. Root's own thread must not close
+/// the descriptors that it passes.
 #[test]
 fn sockets_of_a_containers_root_do_not_hold_up_root() {
     let _alone = alone();
     let bench = bench(|_| {});
     let container = [
-        // The capability that mapping root's number takes; containers have it.
+        // Mapping root's id needs this capability; containers have it.
         &["setpriv", "--bounding-set=-all,+setfcap", "--inh-caps=-all", "--"][..],
         &["unshare", "--user", "--map-root-user", "--mount", "--"][..],
     ]
