@@ -112,7 +112,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
     settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
-    // One that ends with its parent would leave that parent without a daemon of its own.
+    // If it ended with its parent, its successor would leave that parent without a daemon.
     settings.hands_over = args.parent.is_none();
     let folder = settings.socket.parent().map(Path::to_path_buf);
     if let Some(parent) = args.parent {
@@ -120,7 +120,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     }
     let socket = settings.socket.clone();
     let (take_over, decisions) = (args.take_over, &args.engine.engine.decisions);
-    // At a socket that was passed, whoever listened there has ended: nobody would answer.
+    // A passed socket means that the last daemon there has ended, so none would answer.
     let take_over = take_over && activated.is_none();
     let mut inherited =
         take_over.then(|| take_over::ask(&socket, settings.socket_mode)).transpose()?.flatten();
@@ -131,7 +131,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         return Err(Fault::new(Exit::Failed, what));
     }
     args.engine.open_log(&mut settings)?;
-    // Before anybody can ask: while they read no disk is idle enough to be looked at.
+    // Before the socket is open: while clients read, no disk is idle enough to be probed.
     for disk in settings.engine.survey(None) {
         seekless_output::eprintln!("seekless daemon: {disk}");
     }
@@ -167,10 +167,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
             reload.go_on(&daemon, &mut manager);
         }
         if daemon.hand_over().is_done() {
-            // The other one answers there, and speaks to the service manager.
+            // The other daemon answers there, and talks to the service manager.
             metrics = None;
         } else {
-            // The thread that answers shims has to answer; that this one lives says little.
+            // The watchdog checks the thread that answers shims; that this thread runs proves little.
             manager.alive(|| control::settings(&socket).is_ok());
         }
         if next.is_some_and(|at| Instant::now() < at) {
@@ -186,7 +186,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         manager.stopping();
     }
     drop(metrics);
-    // The statistics outlive the acceptor by a moment.
+    // The statistics thread ends a moment after the acceptor.
     if let Some(report) = daemon.status().or(last)
         && args.json.is_some()
     {
@@ -234,7 +234,7 @@ pub(crate) struct SocketArgs {
 }
 
 impl SocketArgs {
-    /// The settings of the daemon behind it.
+    /// The settings of the daemon at this socket.
     fn settings(&self, engine: &EngineArgs) -> Result<DaemonSettings, Fault> {
         let mut settings = engine.settings(self.socket.clone().map_or_else(state::own_socket, Ok)?)?;
         settings.socket_mode = self.socket_mode.unwrap_or(settings.socket_mode);

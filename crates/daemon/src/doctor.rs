@@ -1,13 +1,13 @@
-//! `seekless doctor`: is it hooked, and what would help here?
+//! `seekless doctor`: is the shim hooked in, and what would help here?
 //!
-//! A preload shim is silent when it is not loaded, so a look from outside is needed. With `--pid` the doctor
-//! reads `/proc/PID` and says whether the shim is mapped there, whether the daemon it would talk to answers,
-//! and what in that process goes past the shim. Without, it describes the machine: disks, their settings, the
-//! daemon. Either way it names the one of `run`, `watch`, `observe` and `disk tune` that suits, and `observe`
-//! as the first step where the kernel has it.
+//! A shim that is not loaded cannot say so; that must be checked from outside. With `--pid` the doctor reads
+//! `/proc/PID` and reports whether the shim is mapped there, whether the daemon it would use answers, and
+//! which reads of that process bypass the shim. Without, it describes the machine: disks, their settings, the
+//! daemon. In both cases it recommends one of `run`, `watch`, `observe` and `disk tune`, and `observe` as the
+//! first step if the kernel supports it.
 //!
-//! Exit status: 0 if all is well (hooked and the daemon answers; the daemon answers), 1 if not, 5 if there is
-//! no such process, 3 if it may not be looked at.
+//! Exit status: 0 if all is well (the shim is hooked in and the daemon answers; the daemon answers), 1 if
+//! not, 5 if there is no such process, 3 if it may not be examined.
 
 mod elf;
 mod machine;
@@ -38,29 +38,28 @@ pub struct DoctorArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// Something worth knowing, and what to do about it.
+/// A finding, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// A word scripts can compare: `static`, `go`, `io_uring`, ...
     pub kind: &'static str,
-    /// Whether it keeps Seekless from helping at all, rather than for a part of the reads.
+    /// Whether it prevents any benefit, rather than that of a part of the reads.
     pub blocks: bool,
-    /// What was seen.
+    /// The observation.
     pub what: String,
     /// What to do.
     pub advice: String,
 }
 
-/// Whether a daemon answers.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct DaemonState {
     socket: PathBuf,
     answers: bool,
     /// Its mode, if it answers.
     mode: Option<String>,
-    /// Why it does not.
+    /// Why it does not answer.
     error: Option<String>,
-    /// What it serves without a hook, if it watches or observes.
+    /// What it serves without the shim, if it watches or observes.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_hook: Option<WithoutHook>,
 }
@@ -74,7 +73,7 @@ pub(crate) struct WithoutHook {
 }
 
 impl WithoutHook {
-    /// `None`: the daemon has no other door, or does not say.
+    /// `None` if the daemon has no other door, or does not report it.
     fn of(socket: &Path) -> Option<WithoutHook> {
         let report = control::status(socket).ok()?.1;
         let watch = report.watch.map(|w| WithoutHook { command: "watch", folders: w.folders });
@@ -97,7 +96,7 @@ impl DaemonState {
         DaemonState { socket: socket.to_path_buf(), answers, mode, error, without_hook }
     }
 
-    /// Where one listens if nobody says otherwise.
+    /// The daemon at the default place.
     fn usual() -> DaemonState {
         state::socket().map_or_else(
             |fault| DaemonState {
@@ -148,7 +147,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Fault> {
     Ok(if well { Exit::Ok } else { Exit::Failed })
 }
 
-/// The daemon a process talks to: one it did talk to that answers still, else the one its environment names.
+/// The daemon of a process: one that it has used and that still answers, else the one that its environment
+/// names.
 fn daemon_of(facts: &process::Facts) -> DaemonState {
     let talked_to = facts.daemons.iter().map(|socket| DaemonState::at(socket)).find(|d| d.answers);
     talked_to.unwrap_or_else(|| {

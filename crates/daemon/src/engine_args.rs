@@ -106,7 +106,7 @@ mod tests {
         struct Command {
             #[command(flatten)]
             engine: EngineArgs,
-            /// Of the command itself
+            /// An option of the command itself.
             #[arg(long)]
             own: bool,
         }

@@ -1,4 +1,4 @@
-//! `seekless release`: a running daemon lets go of a file system, so that it can be unmounted.
+//! `seekless release`: makes a running daemon close the files of a file system, so that it can be unmounted.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;

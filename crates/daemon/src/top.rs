@@ -1,4 +1,4 @@
-//! `seekless top`: a running daemon, looked at every second.
+//! `seekless top`: shows a running daemon, updated every second.
 
 mod draw;
 mod model;
@@ -61,7 +61,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
         let message = "the screen needs a terminal; `seekless top --once` and `--json` need none";
         return Err(Fault::new(Exit::Missing, message));
     }
-    // Before the screen changes: a daemon that is not there is a line and not a flicker.
+    // Before the screen changes, so that a missing daemon gives an error line and no flicker.
     let mut screen = Screen {
         socket,
         interval,
@@ -77,7 +77,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
     ended.map_err(fault)?.map(|()| Exit::Ok)
 }
 
-/// Two looks, one interval apart.
+/// Two reports, one interval apart.
 fn look_once(socket: &Path, interval: Duration) -> Result<View, Fault> {
     let mut follower = Follower::default();
     follower.next(control::status(socket)?.1);
@@ -99,7 +99,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Until a key ends it; the inner error is the daemon's.
+    /// Runs until a key ends it. The inner error is the daemon's.
     fn show(&mut self, terminal: &mut DefaultTerminal) -> io::Result<Result<(), Fault>> {
         let mut next = Instant::now() + self.interval;
         loop {
@@ -122,7 +122,7 @@ impl Screen {
         }
     }
 
-    /// Whether that was the end.
+    /// Handles a key. Returns whether it ends the program.
     fn key(&mut self, key: KeyEvent) -> bool {
         let last = self.view.disks.len().saturating_sub(1);
         match key.code {

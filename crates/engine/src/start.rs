@@ -146,7 +146,6 @@ impl DiskThread {
         self.retired = true;
     }
 
-    /// Whether it was retired.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired
     }

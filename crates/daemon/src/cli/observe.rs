@@ -59,7 +59,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     if let Some(parent) = args.parent {
         die_with(parent, Signal::TERM)?;
     }
-    // Before anything is made.
+    // Before anything else is set up.
     CacheEvents::probe().map_err(unavailable)?;
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
     let (told, signal) = UnixStream::pair().map_err(fault)?;
@@ -101,7 +101,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     let interval = args.stats_interval.map(Duration::from_secs_f64);
     let give = |report: &StatusReport| report.give(args.json.as_deref());
     let last = serve(&told, &hung_up, &door, &daemon, interval, give)?;
-    // Before anything else: no file is held open.
+    // First of all, so that no file stays open.
     door.close();
     drop(metrics);
     if args.json.is_some()
@@ -116,7 +116,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Until a signal says to end. Looks after file systems that are unmounted meanwhile.
+/// Runs until a signal ends it. Handles file systems that are unmounted meanwhile.
 fn serve(
     told: &UnixStream,
     hung_up: &UnixStream,
@@ -136,7 +136,7 @@ fn serve(
         let mut ready = [
             PollFd::new(told, PollFlags::IN),
             PollFd::new(hung_up, PollFlags::IN),
-            // Raised when anything is mounted or unmounted.
+            // Raised by every mount and unmount.
             PollFd::new(&table, PollFlags::PRI),
         ];
         let _ = poll(&mut ready, Some(&pause));
@@ -149,7 +149,8 @@ fn serve(
             door.release(|_| true);
         }
         if mounted && let Ok(mounts) = mounts() {
-            // Unmounted while files were open (`umount -l`): it goes when the last of them is closed.
+            // Unmounted while files were open (`umount -l`): the file system goes when the last of them is
+            // closed.
             door.release(|volume| !mounts.iter().any(|m| m.device == volume.dev));
         }
         if let (Some(interval), Some(at)) = (interval, next)

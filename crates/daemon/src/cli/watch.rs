@@ -72,10 +72,10 @@ pub struct WatchArgs {
 /// The kernel, the file system or our rights do not allow it; an argument is not a directory; the socket is
 /// taken; or the worker keeps dying.
 pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
-    // Checked here as well, so that a mistake is met before a process is started for it.
+    // Checked here too, so that a mistake is reported before a process is started.
     let mut settings = args.socket.settings(&args.engine)?;
     let Some(supervisor) = args.supervisor else {
-        // Our own command line, whatever stands before it; what the worker needs more is added at the end.
+        // Our own command line, whatever precedes it; the worker's additional options are appended.
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();
         return supervisor::run(&words);
     };
@@ -90,7 +90,7 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
                 ScopeArg::Filesystem => Scope::FileSystem,
             },
             threads: usize::from(args.threads),
-            // The spindle gives up first, when it can.
+            // The disk's engine gives up first, if it can.
             answer_within: Duration::from_secs_f64(args.answer_within) + Duration::from_millis(500),
             held_max: args.held as usize,
             ignore_resident: !args.announce_resident,

@@ -14,7 +14,6 @@ use super::recommend::{Doors, Recommendation, for_machine};
 use super::{DaemonState, Finding, describe_findings};
 use crate::observe::scheduler;
 
-/// One disk.
 #[derive(Clone, Debug, Serialize)]
 struct DiskFacts {
     name: String,
@@ -22,9 +21,9 @@ struct DiskFacts {
     bytes: u64,
     /// The kernel's flag.
     rotational: bool,
-    /// Whether it is served: measured where something of it is mounted, else the flag.
+    /// Whether it is served: by measurement if something of it is mounted, else by the flag.
     seeks: bool,
-    /// What was measured, or why not; only where something of it is mounted.
+    /// The measured kind, or why it is missing; only if something of it is mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<KindReport>,
     read_ahead_kb: Option<u64>,
@@ -41,7 +40,7 @@ impl DiskFacts {
     }
 }
 
-/// The doctor's word on the machine.
+/// The doctor's report on the machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MachineReport {
     kernel: String,
@@ -122,10 +121,10 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
     findings
 }
 
-/// Most mount points named in one finding.
+/// Maximum number of mount points named in one finding.
 const NAMED_MAX: usize = 3;
 
-/// What is mounted and passed, a finding a kind of file system.
+/// Mounts that are passed, one finding for each kind of file system.
 fn beyond(mounts: &MountTable) -> Vec<Finding> {
     let mut kinds: Vec<(&str, Reads, Vec<String>)> = Vec::new();
     for mount in mounts.iter() {
@@ -167,7 +166,7 @@ impl MachineReport {
         let mut text = String::new();
         let _ = write_line!(text, "Linux {}; {}", self.kernel, self.daemon.describe());
         if self.daemon.answers {
-            // A refused umount raises no event that could be heard.
+            // A refused umount raises no event.
             let _ = write_line!(text, "   before a file system is unmounted: seekless release DIR");
         }
         for disk in &self.disks {

@@ -1,4 +1,4 @@
-//! One process: what is known about it, and what follows.
+//! One process: what is known about it, and what follows from that.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -22,35 +22,35 @@ use super::elf::Program;
 use super::recommend::{Doors, Process, Recommendation, for_process, none};
 use super::{DaemonState, Finding, describe_findings};
 
-/// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
+/// Minimum size of a mapped file that is reported. Smaller ones are locales, fonts, small databases.
 const BIG_MAPPING: u64 = 1 << 20;
 
-/// Auxiliary vector entry that says whether the loader ignores LD_PRELOAD.
+/// Entry of the auxiliary vector that says whether the loader ignores LD_PRELOAD.
 const AT_SECURE: u64 = 23;
 
-/// What `/proc/PID` tells.
+/// The facts from `/proc/PID`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) program: Program,
-    /// The program was not looked at: the file system it is on may never answer.
+    /// Whether the program was not examined, because its file system may never answer.
     pub(crate) unseen: bool,
-    /// A security module confines it.
+    /// The security module that confines it.
     pub(crate) lsm: Option<Lsm>,
-    /// `libseekless.so` is mapped.
+    /// Whether `libseekless.so` is mapped.
     pub(crate) shim_mapped: bool,
     pub(crate) ld_preload: Option<String>,
     /// Its `SEEKLESS_SOCKET`.
     pub(crate) socket: Option<PathBuf>,
-    /// Where the daemons listen whose rings it, or else its children, have mapped: those they did talk to.
+    /// Sockets of the daemons whose rings it, or else its children, have mapped: those that they have used.
     pub(crate) daemons: Vec<PathBuf>,
-    /// It has an environment without a single variable in it: it wrote its title there, as nginx does.
+    /// Whether its environment is empty, because it wrote its title there, as nginx does.
     pub(crate) overwritten: bool,
     pub(crate) disabled: bool,
-    /// `SEEKLESS_SECCOMP` says that its filter allows what the shim does.
+    /// Whether `SEEKLESS_SECCOMP` says that its filter allows the shim's calls.
     pub(crate) filter_allowed: bool,
-    /// It has closed standard input, output or error.
+    /// Whether it has closed standard input, output or error.
     pub(crate) standard_closed: bool,
     pub(crate) at_secure: bool,
     pub(crate) io_uring: bool,
@@ -58,24 +58,24 @@ pub(crate) struct Facts {
     /// Large data files it has mapped.
     pub(crate) mapped_files: Vec<String>,
     pub(crate) seccomp: u32,
-    /// Its processes put themselves under a filter after they were forked.
+    /// Whether its processes installed a filter after they were forked.
     pub(crate) sandboxed: bool,
-    /// They went into a network namespace of their own, as vsftpd's do (`isolate_network`).
+    /// Whether they moved to a network namespace of their own, as vsftpd's do (`isolate_network`).
     pub(crate) isolated: bool,
-    /// It, or a child, is in a call that sends a whole file.
+    /// Whether it, or a child, is in a call that sends a whole file.
     pub(crate) long_calls: bool,
-    /// Its root directory, if it is not ours.
+    /// Its root directory, if it differs from ours.
     pub(crate) other_root: Option<PathBuf>,
-    /// It is in another network namespace, where the socket's abstract twin is not seen.
+    /// Whether it is in another network namespace, where the socket's abstract twin is not visible.
     pub(crate) other_network: bool,
-    /// How many of its processes read files themselves, one read at a time: as many misses can be
-    /// outstanding. 0 if it is no server known to do so, or has threads to do it.
+    /// Number of its processes that read files themselves, one read at a time: as many misses can be
+    /// outstanding. 0 if it is not a server known to do so, or has threads for that.
     pub(crate) reads_at_once: usize,
 }
 
 impl Facts {
     /// # Errors
-    /// No such process, or not ours to look at.
+    /// There is no such process, or it may not be examined.
     pub(crate) fn read(pid: u32) -> Result<Facts, Fault> {
         let dir = folder(pid);
         let fault = |error: io::Error| match error.kind() {
@@ -137,13 +137,13 @@ impl Facts {
             other_network: differ(&dir, Path::new(SELF), "ns/net"),
             ..Facts::default()
         };
-        // The loader tells by its own bits when a set-uid program has given up its rights since.
+        // The loader decides by its own flag if a set-uid program has given up its privileges since.
         facts.at_secure |=
             seen && fs::metadata(dir.join("exe")).is_ok_and(|m| m.permissions().mode() & 0o6000 != 0);
         facts.read_maps(&maps, &exe);
         facts.reads_at_once = reads_at_once(pid, &facts.name);
         if facts.daemons.is_empty() {
-            // A master leaves reading to its workers.
+            // A master process leaves reading to its workers.
             let maps =
                 children(&dir).into_iter().filter_map(|child| fs::read(format!("/proc/{child}/maps")).ok());
             facts.daemons =
@@ -152,17 +152,17 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Nothing says which daemon it asks.
+    /// Whether nothing shows which daemon it uses.
     pub(crate) fn asks_unseen(&self) -> bool {
         self.shim_mapped && self.overwritten && self.daemons.is_empty()
     }
 
-    /// Notes what the address space shows. `exe` is the program itself.
+    /// Records what the address space shows. `exe` is the program itself.
     fn read_maps<'a>(&mut self, maps: &'a [u8], exe: &Path) {
         let lines = || Mapping::all(maps);
         self.daemons = daemons(maps);
-        // Libraries have executable parts; data files do not. What lies beside a library belongs to the
-        // program, as the class archives of a Java machine do.
+        // Libraries have executable parts; data files do not. Files beside a library belong to the program,
+        // like the class archives of a Java machine.
         let code = lines().filter(|m| m.executable && m.path.starts_with(b"/"));
         let folder = |path: &'a [u8]| &path[..path.iter().rposition(|&b| b == b'/').unwrap_or(0)];
         let folders: Vec<&[u8]> = code.map(|m| folder(m.path)).collect();
@@ -180,7 +180,7 @@ impl Facts {
                 && !mapping.path.ends_with(b".so")
                 && !mapping.path.ends_with(b"/locale-archive");
             let path = String::from_utf8_lossy(mapping.path);
-            // A server may map thousands; a few are enough to know.
+            // A server may map thousands; a few are enough.
             if is_data && mapping.bytes >= BIG_MAPPING && self.mapped_files.len() < 8 {
                 let path = path.into_owned();
                 if !self.mapped_files.contains(&path) {
@@ -191,11 +191,11 @@ impl Facts {
     }
 }
 
-/// Whether a file that a link in `/proc/PID` leads to may be opened: its file system is known, and is none of
-/// a program's (FUSE), which any user may have mounted and which may never answer.
+/// Whether the file behind a link in `/proc/PID` may be opened: its file system is known and is not FUSE,
+/// which any user may have mounted and which may never answer.
 fn answers(dir: &Path, link: &str) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    // Names the file; nothing is asked of its file system.
+    // O_PATH names the file without asking its file system.
     let Ok(file) = rustix::fs::open(dir.join(link), flags, Mode::empty()) else { return false };
     let own = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
     let id = own.lines().find_map(|l| l.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
@@ -227,10 +227,10 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Most daemons of one process that are asked: it has mapped the rings of former ones too.
+/// Maximum number of daemons of one process that are asked; it has mapped the rings of former ones too.
 const DAEMONS_MAX: usize = 8;
 
-/// Where the daemons listen whose rings are mapped.
+/// Sockets of the daemons whose rings are mapped.
 fn daemons(maps: &[u8]) -> Vec<PathBuf> {
     let mut daemons: Vec<PathBuf> = Vec::new();
     for socket in Mapping::all(maps).filter_map(|m| ring::listens_at(m.path)).filter(|s| s.is_absolute()) {
@@ -241,7 +241,7 @@ fn daemons(maps: &[u8]) -> Vec<PathBuf> {
     daemons
 }
 
-/// The processes a process has started; none where the kernel does not list them (CONFIG_PROC_CHILDREN).
+/// The children of a process; none if the kernel does not list them (CONFIG_PROC_CHILDREN).
 fn children(dir: &Path) -> Vec<u32> {
     let threads = fs::read_dir(dir.join("task")).into_iter().flatten().flatten();
     let listed = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -250,7 +250,7 @@ fn children(dir: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// A number in `/proc/PID/status`; 0 where there is none.
+/// A number in `/proc/PID/status`; 0 if missing.
 fn number(pid: u32, field: &str) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().find_map(|l| l.strip_prefix(field)).and_then(|v| v.trim().parse().ok()).unwrap_or(0)
@@ -259,7 +259,7 @@ fn number(pid: u32, field: &str) -> u32 {
 /// Our own process.
 const SELF: &str = "/proc/self";
 
-/// Where the kernel shows a process.
+/// The folder of a process in /proc.
 fn folder(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
@@ -269,9 +269,9 @@ fn filtered(pid: u32) -> bool {
     number(pid, "Seccomp:") == 2
 }
 
-/// Whether this is true of a process and the one that started it, both of the same program, from the parent
-/// of this one down to its grandchildren. Then the program did it, and allows its processes little. What a
-/// container or a unit does is on both, or came with another program.
+/// Whether `shut` is true of a process and its parent of the same program, from the parent of this process
+/// down to its grandchildren. Then the program itself did it, and restricts its processes. What a container
+/// or a unit does applies to both, or came with another program.
 fn by_itself(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
     let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let below = |pid: u32| children(&folder(pid)).into_iter().take(WORKERS_MAX);
@@ -283,8 +283,8 @@ fn by_itself(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
     pairs.any(|(below, above)| exe(below).is_some() && exe(below) == exe(above) && shut(below, above))
 }
 
-/// A call that sends more than this at once to a descriptor that blocks: the kernel reads the file piece by
-/// piece inside it. A server that takes turns between clients asks for a few MiB at most (nginx 2).
+/// A call that sends more than this at once to a blocking descriptor keeps the kernel reading the file piece
+/// by piece inside the call. A server that alternates between clients requests at most a few MiB (nginx 2).
 const LONG_CALL: u64 = 16 << 20;
 
 /// Number of the system call sendfile.
@@ -301,7 +301,7 @@ fn in_long_call(dir: &Path) -> bool {
     })
 }
 
-/// The descriptor that a line of `/proc/PID/syscall` sends a whole file to.
+/// The descriptor to which a line of `/proc/PID/syscall` sends a whole file.
 fn long_call(line: &str) -> Option<u64> {
     let mut fields = line.split_whitespace();
     if fields.next()?.parse() != Ok(SENDFILE) {
@@ -309,22 +309,22 @@ fn long_call(line: &str) -> Option<u64> {
     }
     let hex = |text: Option<&str>| u64::from_str_radix(text?.strip_prefix("0x")?, 16).ok();
     let to = hex(fields.next())?;
-    // The file and the offset lie between.
+    // The file and the offset are between.
     (hex(fields.nth(2))? >= LONG_CALL).then_some(to)
 }
 
-/// Whether a descriptor of this `/proc/PID/fdinfo` waits when it is full.
+/// Whether a descriptor with this `/proc/PID/fdinfo` blocks when it is full.
 fn blocks(fdinfo: &str) -> bool {
     const NONBLOCK: u32 = 0o4000;
     let flags = fdinfo.lines().find_map(|l| l.strip_prefix("flags:"));
     flags.and_then(|v| u32::from_str_radix(v.trim(), 8).ok()).is_some_and(|flags| flags & NONBLOCK == 0)
 }
 
-/// Most processes of a server that are looked at.
+/// Maximum number of processes of a server that are examined.
 const WORKERS_MAX: usize = 256;
 
-/// [`Facts::reads_at_once`]: nginx has a pool of threads in each worker where `aio threads` is set, and one
-/// thread where it is not; lighttpd has one thread in any case. A master does not read.
+/// [`Facts::reads_at_once`]. nginx has a pool of threads in each worker if `aio threads` is set, else one
+/// thread; lighttpd always has one. A master does not read.
 fn reads_at_once(pid: u32, name: &str) -> usize {
     if !matches!(name, "nginx" | "lighttpd") {
         return 0;
@@ -339,7 +339,8 @@ fn reads_at_once(pid: u32, name: &str) -> usize {
     if workers.iter().all(alone) { workers.len() } else { 0 }
 }
 
-/// What of a server's settings keeps the disk from being given more to choose from; for one that is hooked.
+/// A setting of the server that limits the number of reads the disk can choose from; for a server with the
+/// shim.
 pub(crate) fn few_blocked(name: &str, reads_at_once: usize) -> Option<Finding> {
     if reads_at_once == 0 {
         return None;
@@ -364,7 +365,7 @@ pub(crate) fn few_blocked(name: &str, reads_at_once: usize) -> Option<Finding> {
     Some(Finding { kind: "few_blocked", blocks: false, what, advice: advice.into() })
 }
 
-/// The same of a running process.
+/// As [`few_blocked`], for a running process.
 pub(crate) fn few_blocked_of(pid: u32) -> Option<(String, Finding)> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_string();
     let finding = few_blocked(&name, reads_at_once(pid, &name))?;
@@ -392,7 +393,8 @@ fn other_root(dir: &Path) -> Option<PathBuf> {
     (root != ours || differ(dir, Path::new(SELF), "ns/mnt")).then_some(root)
 }
 
-/// Whether two processes, by their folders, are in different namespaces of this kind, as far as that is seen.
+/// Whether two processes, given by their folders, are in different namespaces of this kind, as far as
+/// visible.
 fn differ(one: &Path, other: &Path, namespace: &str) -> bool {
     match (fs::read_link(one.join(namespace)), fs::read_link(other.join(namespace))) {
         (Ok(one), Ok(other)) => one != other,
@@ -400,12 +402,12 @@ fn differ(one: &Path, other: &Path, namespace: &str) -> bool {
     }
 }
 
-/// The doctor's word on a process.
+/// The doctor's report on a process.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProcessReport {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// The shim is loaded and not switched off.
+    /// Whether the shim is loaded and not switched off.
     pub(crate) hooked: bool,
     pub(crate) daemon: DaemonState,
     pub(crate) findings: Vec<Finding>,
@@ -424,11 +426,11 @@ impl ProcessReport {
     }
 }
 
-/// What helps a server that cannot be hooked.
+/// What helps a server that cannot use the shim.
 const NO_PRELOAD: &str =
     "`seekless watch` or `seekless observe` serves it, and `seekless disk tune` helps where neither runs";
 
-/// Findings that keep only the shim out.
+/// Findings that affect only the shim.
 const NO_HOOK: [&str; 6] = ["go", "static", "musl", "at_secure", "not_loaded", "not_preloaded"];
 
 pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> ProcessReport {
@@ -460,7 +462,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let process = Process { hooked, preloadable, seen, long_calls: facts.long_calls };
     let mut recommendation = for_process(process, doors);
     if let Some(other) = daemon.without_hook.as_ref().filter(|_| !hooked) {
-        // What keeps the shim out of it keeps no other door from its reads.
+        // Findings that affect only the shim do not affect the other doors.
         findings.iter_mut().filter(|f| NO_HOOK.contains(&f.kind)).for_each(|f| f.blocks = false);
         recommendation.first.clear();
         if other.command == "watch" {
@@ -500,7 +502,7 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
     }
     let cannot = facts.program.go || facts.at_secure || interpreter.is_none_or(|i| i.contains("musl"));
     if cannot {
-        // Said why; that it was not tried, or tried in vain, is no news.
+        // The reason is reported already; that the shim is missing adds nothing.
         return;
     }
     match &facts.ld_preload {
@@ -688,7 +690,7 @@ mod tests {
 
     #[test]
     fn what_a_program_does_to_its_own_processes_is_told_from_what_others_do() {
-        // A shell, one more of it, and another program.
+        // A shell, another one, and another program.
         let line = "(sleep 60; :) & wait";
         let mut shell = std::process::Command::new("sh").args(["-c", line]).spawn().unwrap();
         let below = |pid: u32| children(&folder(pid)).first().copied();
@@ -725,13 +727,13 @@ mod tests {
         assert!(findings[0].what.contains("2 workers") && findings[0].advice.contains("`aio threads;`"));
         assert!(with("lighttpd", 1)[0].advice.contains("server.max-worker"));
         assert_eq!(with("nginx", 0), [], "it has a pool of threads");
-        // Whatever the tests run in is called otherwise.
+        // The test program has another name.
         assert_eq!(few_blocked_of(std::process::id()), None);
     }
 
     #[test]
     fn workers_are_counted_by_their_threads() {
-        // A process of that name with one thread: `sleep` by another name.
+        // A process of that name with one thread: `sleep` under another name.
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("nginx");
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
@@ -757,7 +759,7 @@ mod tests {
         assert!(!blocks("pos:\t0\nflags:\t02004002\n") && !blocks(""));
     }
 
-    /// A thread of ours sends a file of which its reader takes nothing.
+    /// A thread of this process sends a file to a reader that takes nothing.
     #[test]
     fn a_process_in_such_a_call_is_found() {
         let dir = Path::new("/proc/self");

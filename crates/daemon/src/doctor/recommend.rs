@@ -1,12 +1,12 @@
-//! Which way in suits: observe, preload, watch, or tuning the kernel alone.
+//! Recommends a door: observe, preload, watch, or only tuning the kernel.
 //!
-//! Observing is the first step wherever the kernel has it: nothing is restarted and no program waits, so it
-//! can be tried on a server that runs. Its gain is less than that of the others, because the first read of a
-//! stream stays a miss. What follows is the way that gains most.
+//! Observing is the first step wherever the kernel supports it: nothing is restarted and no program waits, so
+//! it can be tried on a running server. It gains less than the other doors, because the first read of a
+//! stream stays a miss. Then follows the door that gains most.
 //!
-//! The shim costs least and serves best, but must be in front of a program when it starts and sees only calls
-//! made through the C library. Watching needs root and Linux 6.14, and no word of the program. Where neither
-//! is to be had, the kernel's own settings give what they can.
+//! The shim costs least and serves best. But it must be loaded when the program starts, and sees only calls
+//! through the C library. Watching needs root and Linux 6.14, and no cooperation of the program. If neither
+//! is possible, the kernel's own settings help a little.
 
 use serde::Serialize;
 
@@ -14,21 +14,19 @@ use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::fanotify::{Group, Unavailable};
 use seekless_kernel::tracepoint::TraceError;
 
-/// What to use, and how.
+/// The recommended door, and how to use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Recommendation {
-    /// What to try before, with nothing restarted; empty where there is nothing to do, or the kernel has not
-    /// got it.
+    /// What to try first, without a restart; empty if there is nothing to do, or the kernel does not support
+    /// it.
     pub(crate) first: String,
     /// `shim`, `watch`, `observe`, `tune`, or `none` when all is well.
     pub(crate) way: &'static str,
-    /// What to type.
     pub(crate) command: String,
-    /// Why this one.
     pub(crate) why: String,
 }
 
-/// What can be done here and now; if not, why.
+/// Whether each door works here; if not, why.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doors {
     pub(crate) watch: Result<(), &'static str>,
@@ -64,20 +62,20 @@ fn watchable() -> Result<(), &'static str> {
     }
 }
 
-/// What matters of a process.
+/// The facts about a process that matter here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
-    /// The shim is in front of its reads.
+    /// Whether the shim is loaded.
     pub(super) hooked: bool,
-    /// The shim can be.
+    /// Whether the shim can be loaded.
     pub(super) preloadable: bool,
-    /// Its reads go through calls the shim sees.
+    /// Whether its reads go through calls that the shim sees.
     pub(super) seen: bool,
-    /// It sends whole files by one call, of which `watch` hears the beginning, and `observe` every page.
+    /// Whether it sends whole files by one call. `watch` sees the beginning of such a call, `observe` sees
+    /// every page.
     pub(super) long_calls: bool,
 }
 
-/// For a process.
 pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
     let Process { hooked, preloadable, seen, long_calls } = process;
     if hooked && seen {
@@ -118,7 +116,7 @@ pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
     }
 }
 
-/// For the machine, whatever runs on it; `heads`: a disk seeks.
+/// For the machine, whatever runs on it. `heads`: whether a disk seeks.
 pub(super) fn for_machine(heads: bool, daemon: bool, doors: Doors) -> Recommendation {
     if !heads {
         return none("no disk here seeks");

@@ -1,8 +1,8 @@
-//! `seekless try DIR`: what reading ahead would gain for whatever reads under these folders, tried for some
-//! minutes and taken away again. Nothing is installed, restarted or preloaded, and no program waits for it.
+//! `seekless try DIR`: the gain of reading ahead for all programs that read under these folders, measured for
+//! some minutes. Nothing is installed, restarted or preloaded, no program waits, and nothing stays.
 //!
-//! It is `seekless observe` as a child, and a proof with it: blocks of time alternate in which reads are
-//! only counted and in which they are read ahead of.
+//! It runs `seekless observe` as a child, and a proof with it: blocks of time alternate in which reads are
+//! only counted and in which data is read ahead.
 
 use std::ffi::OsString;
 use std::fs;
@@ -47,7 +47,7 @@ pub struct TryArgs {
 /// `seekless try`.
 ///
 /// # Errors
-/// The kernel or our rights do not allow observing; a folder is none; nothing is read there.
+/// The kernel or our permissions do not allow observing; a path is not a directory; nothing is read there.
 pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
     CacheEvents::probe().map_err(unavailable)?;
     for dir in &args.dirs {
@@ -76,7 +76,7 @@ pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
     measure("try", &prove)
 }
 
-/// Until reads are seen, on a disk whose time the kernel counts.
+/// Waits for reads on a disk whose time the kernel counts.
 fn wait_for_traffic(observer: &OwnDaemon) -> Result<(), Fault> {
     let until = Instant::now() + TRAFFIC_MAX;
     let mut told = false;
