@@ -34,7 +34,6 @@ use crate::extents::Extents;
 use crate::files::Files;
 use crate::holes::Holes;
 use crate::memory::{Memory, Seen};
-use crate::piece::Joins;
 use crate::pins::Pins;
 use crate::service::ServiceModel;
 use crate::spindle::Spindle;
@@ -283,16 +282,11 @@ impl DiskEngine {
         self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found)
     }
 
-    /// Bounds of the reads that join the kernel's: one piece for each client that the kernel reads for now. A
-    /// piece is one among as many that wait for the disk. With fewer, pieces come too late; with more, they
-    /// hinder one another. The next miss waits behind them, so together they are at most what the disk
-    /// transfers in the slack of a stream.
-    fn joins(&self) -> Joins {
-        if !self.config.follows() {
-            return Joins { pieces: 1, bytes: u64::MAX };
-        }
-        let bytes = self.service.transfers_in(self.following.config.slack).0;
-        Joins { pieces: self.following.by_kernel.len().min(IN_FLIGHT_MAX), bytes }
+    /// Most reads that join the kernel's own: one for each client that the kernel reads for now. A piece is
+    /// one among as many that wait for the disk. With fewer, pieces come too late; with more, they hinder one
+    /// another.
+    fn joins(&self) -> usize {
+        if self.config.follows() { self.following.by_kernel.len().min(IN_FLIGHT_MAX) } else { 1 }
     }
 
     /// Pieces in flight on the whole device.

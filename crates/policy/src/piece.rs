@@ -74,14 +74,6 @@ impl Piece {
     }
 }
 
-/// Bounds of the reads that may join the kernel's own at one time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Joins {
-    pub(crate) pieces: usize,
-    /// Total bytes that they still have to bring in.
-    pub(crate) bytes: u64,
-}
-
 /// A piece being read.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {

@@ -17,7 +17,7 @@ use seekless_units::{Lba, Nanos, part_of};
 use seekless_wants::PIECE;
 
 use crate::by_time::ByTime;
-use crate::piece::{Flight, Joins, Piece, Plan, Turn, Waiter};
+use crate::piece::{Flight, Piece, Plan, Turn, Waiter};
 use crate::queue::Queue;
 use crate::share::Share;
 use crate::{
@@ -268,9 +268,9 @@ impl Spindle {
         }
     }
 
-    /// Takes the next piece to read out of the queue. `joins` bounds the pieces that join the kernel's own
+    /// Takes the next piece to read out of the queue. At most `joins` pieces join the kernel's own
     /// reads.
-    pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: Joins) -> Option<&Piece> {
+    pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: usize) -> Option<&Piece> {
         let joining = self.next_along(config, joins);
         let pick = joining.or_else(|| self.next_in_line(config, now))?;
         let mut piece = self.queue.remove(pick);
@@ -280,17 +280,13 @@ impl Spindle {
         self.flights.last().map(|f| &f.piece)
     }
 
-    /// The next piece that may join a read of the kernel's, within the bounds of `joins`. If none has joined
-    /// yet, the first may have any length.
-    fn next_along(&self, config: &Config, joins: Joins) -> Option<usize> {
+    /// The next piece that may join a read of the kernel's.
+    fn next_along(&self, config: &Config, joins: usize) -> Option<usize> {
         if !config.mode.serialises() || self.queue.counts().along == 0 {
             return None;
         }
-        let next = self.queue.iter().position(|piece| piece.turn.along)?;
-        let joined = self.flights.iter().filter(|f| f.joined);
-        let (pieces, bytes) =
-            joined.fold((0, self.queue[next].len()), |(n, sum), f| (n + 1, sum + f.missing()));
-        (pieces < joins.pieces && (pieces == 0 || bytes <= joins.bytes)).then_some(next)
+        let joined = self.flights.iter().filter(|f| f.joined).count();
+        if joined < joins { self.queue.iter().position(|piece| piece.turn.along) } else { None }
     }
 
     /// The next piece in line on a part of the device that has room for a read. Among several such parts, the

@@ -1,8 +1,8 @@
 //! The disk queue, case by case: the papers' modes, attaching, early answers, overlap, giving up.
 
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, Mode, OrderKind,
-    Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, LongestWait, Mode,
+    OrderKind, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
 use seekless_units::{Bytes, Lba, Nanos};
 
@@ -289,9 +289,11 @@ fn what_joins_a_read_of_the_kernels_does_not_wait_in_line() {
     assert_eq!(reads(&mut s)[0].1, 2, "those in line go on");
 }
 
+/// Clients that the kernel reads for wait for one another: together they bound the lengths of pieces.
 #[test]
-fn what_joins_is_soon_read() {
-    let ahead = Some(AheadConfig::default());
+fn what_joins_is_as_long_as_the_longest_wait_allows() {
+    let longest = Nanos::from_secs(2);
+    let ahead = Some(AheadConfig { longest_wait: LongestWait::Bound(longest), ..AheadConfig::default() });
     let prefetch = Bytes::mib(32);
     let mut s = DiskEngine::new(Config { ahead, prefetch, read_max: prefetch, ..Config::default() });
     for id in 1..=40 {
@@ -302,9 +304,8 @@ fn what_joins_is_soon_read() {
     let joined: Vec<u64> = std::iter::from_fn(|| s.poll_action())
         .filter_map(|action| if let Action::Read { len, .. } = action { Some(len) } else { None })
         .collect();
-    let bytes: u64 = joined.iter().sum();
-    // No rotating disk reads 250 MB in a second.
-    assert!(joined.len() > 2 && joined.len() < 40 && bytes < 250_000_000 + 2 * joined[0], "{joined:?}");
+    assert_eq!(joined.len(), 40, "{joined:?}");
+    assert!(joined.is_sorted_by(|a, b| a >= b) && joined[39] < joined[0] / 3, "{joined:?}");
 }
 
 #[test]

@@ -126,23 +126,24 @@ impl Machine {
         // Images of installers, backups, packs.
         let large = Bytes::mib(log_uniform(&mut draw, 64.0, 1024.0) as u64);
         let hashers = 2 + draw.below(15) as u32;
-        let closed = |clients: u32, range: Bytes, zipf: f64| Load::Closed {
+        // A client with large files takes minutes for one, and what is in memory of the next is chance.
+        let closed = |clients: u32, range: Bytes, zipf: f64, duration_s: f64| Load::Closed {
             clients,
             range,
-            warmup_s: (20.0 + 2.0 * fill_s).round(),
-            duration_s: 60.0,
+            warmup_s: (20.0 + 3.0 * fill_s).round(),
+            duration_s,
             popular: zipf > 0.0,
             link: None,
             preload: false,
         };
         let (mut content, mut file_size, mut zipf) = ("videos", None, zipf);
         let (kind, load) = match draw.below(10) {
-            0..4 => ("closed loop", closed(many, range, zipf)),
+            0..4 => ("closed loop", closed(many, range, zipf, 180.0)),
             4..7 => {
                 let bits = BITRATES.0 + hd_share * (BITRATES.1 - BITRATES.0);
                 // About what a disk carries that transfers in half of its time.
                 let rate = media_mb_s * 1e6 * 8.0 * 0.5 / bits / SEGMENT_S;
-                let warmup_s = (2.0 * fill_s).max(SETTLED_S).round();
+                let warmup_s = (3.0 * fill_s).max(SETTLED_S).round();
                 let (max_failed, precision) = (0.003, 0.04);
                 let load = Load::Search {
                     rate,
@@ -156,15 +157,15 @@ impl Machine {
             }
             7 => {
                 content = "mirror";
-                ("mirror", closed(many, MIRROR_RANGE, zipf))
+                ("mirror", closed(many, MIRROR_RANGE, zipf, 180.0))
             }
             8 => {
                 file_size = Some(large);
-                ("large files", closed(many, MIRROR_RANGE, zipf))
+                ("large files", closed(many, MIRROR_RANGE, zipf, 600.0))
             }
             _ => {
                 (file_size, zipf) = (Some(large), 0.0);
-                ("hashers", closed(hashers, range, zipf))
+                ("hashers", closed(hashers, range, zipf, 600.0))
             }
         };
         Machine {

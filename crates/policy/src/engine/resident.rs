@@ -54,7 +54,9 @@ impl DiskEngine {
                 let delivered = self.extents.totals().disk;
                 self.extents.arrived(self.now, submitted, file, resident, end);
                 let delivered = self.extents.totals().disk - delivered + (resident - start);
-                let shows = self.spindle.load().1 <= self.spindles() && delivered == end - start;
+                // Beside reads of the kernel's own the time is not the disk's alone.
+                let alone = self.spindle.load().1 <= self.spindles() && self.following.by_kernel.is_empty();
+                let shows = alone && delivered == end - start;
                 self.service.observe(end - start, took, shows);
             }
             Outcome::Failed => {
