@@ -11,7 +11,9 @@
 //! - nothing is kept between calls but a few hundred KiB of plain numbers in static memory: no descriptor, no thread, no
 //!   allocation, no table of descriptors (a process may be allowed a billion of them, and may close any of them at any
 //!   time);
-//! - no panic, no print, no exit; the code a hook runs has no indexing and no unwrapping;
+//! - no panic, no print, no exit; the code a hook runs has no indexing and no unwrapping. A panic would end the
+//!   host: nothing above us catches one;
+//! - the host's C library may be glibc from 2.17 on, or musl;
 //! - every wait has an end ([`ask`]), every failure is followed by a pause in which we do nothing at all ([`memory`]);
 //! - it works before its own constructor has run, inside `dlsym`, in signal handlers, after `fork` and `vfork`, and lets a
 //!   cancelled thread unwind through it.
@@ -20,7 +22,8 @@
 //! conversation, [`aside`] the numbers of our descriptors, [`filter`] seccomp, [`advice`] what the host said of how it reads a
 //! file, [`reports`] telling what was read, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
 //! will not tell, [`mapping`] which file is behind an address, [`config`] the environment, [`host`] errno, clocks and
-//! re-entry, [`unwind`] the unwinder.
+//! re-entry, [`unwind`] the unwinder, [`stand_ins`] names that not every C library has. `build.rs` says which
+//! symbols the library asks its loader for.
 //!
 //! Must not know: policy, configuration files, std::fs, an async runtime.
 #![allow(unsafe_code)]
@@ -48,7 +51,10 @@ mod memory;
 mod next;
 mod reports;
 mod sending;
-// Elsewhere the loader brings the unwinder along.
+// Elsewhere the loader finds these names.
+#[cfg(all(not(test), any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[macro_use]
+mod stand_ins;
 #[cfg(all(not(test), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod unwind;
 
@@ -57,9 +63,8 @@ mod unwind;
 extern "C" fn constructor() {
     next::resolve_all();
     next::resolve_syscall();
-    // SAFETY: the handler stores into static memory only. Where it cannot be registered, a forked child waits once
-    // for threads that it has not.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // Where it cannot be registered, a forked child waits once for threads that it has not.
+    next::at_fork(forked);
     config::init();
 }
 
