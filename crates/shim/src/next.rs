@@ -144,7 +144,7 @@ unsafe fn by_bytes(buf: *mut c_void, size: size_t, count: size_t, stream: *mut F
         // SAFETY: our caller's own stream and buffer, which holds as many bytes.
         unsafe {
             let byte = libc::fgetc(stream);
-            let Ok(byte) = u8::try_from(byte) else { return at / size };
+            let Ok(byte) = u8::try_from(byte) else { return at.checked_div(size).unwrap_or(0) };
             buf.cast::<u8>().add(at).write(byte);
         }
     }
