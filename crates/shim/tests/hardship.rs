@@ -189,6 +189,29 @@ fn chroot() {
     bench.same(&program, &[], &[&empty], 4);
 }
 
+/// The same where neither the kernel nor `/proc` says how large a page is.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn chroot_on_a_kernel_before_6_4() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: chroot needs root");
+        return;
+    }
+    let Some((bench, program)) = Bench::with("no_auxv") else { return };
+    let (empty, chroot) = (bench.folder.path().join("empty"), bench.folder.path().join("chroot"));
+    std::fs::create_dir(&empty).unwrap();
+    compile(&source("hardship", "chroot"), &chroot, &[]).unwrap();
+    let start = |mut command: Command| {
+        // The filter forbids nothing of the shim's.
+        command.env("SEEKLESS_SECCOMP", "allow").arg(&chroot);
+        bench.run(command, &[&empty])
+    };
+    let without = start(plain(&program));
+    assert!(without.status.contains("status: 0"), "the program itself fails: {without:?}");
+    assert_eq!(start(hooked(&program, &bench.daemon.path, None)), without);
+    assert!(bench.daemon.needs().len() >= 4);
+}
+
 /// Overlayfs, where containers live, keeps its pages under another inode and `cachestat` sees none: what is resident must
 /// be found so all the same. In a mount namespace of its own, which takes the mount with it when it ends.
 #[test]
