@@ -64,6 +64,10 @@ fn main() -> io::Result<()> {
         _ => return Ok(()),
     };
     let folder = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("libcs");
+    // What an earlier build left there would be linked too.
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("libc.so"), library(machine, "libc.so.6", LIBC))?;
     for name in EMPTY {
@@ -168,7 +172,7 @@ fn library(machine: Machine, soname: &str, symbols: &[(&str, &'static str)]) -> 
         info,
         entry_bytes,
     };
-    let mut sections = vec![
+    let mut sections = [
         Section { flags: ALLOCATED | 4, link: 0, ..section(".text", 1, vec![0; 16], 0, 0) },
         Section { link: 0, ..section(".dynstr", 3, Vec::new(), 0, 0) },
         section(".dynsym", 11, table, 1, 24),
