@@ -2,12 +2,11 @@
 //!
 //! A linker writes into a library which versions of symbols it needs, and takes them from the C library of the
 //! machine that it runs on. Older ones do not have them, and then a program does not start. So the linker is
-//! shown a stand-in: a file with the name of `libc.so.6` and of the symbols that the library may use, each in a
-//! version that glibc 2.17 has. It holds no code. Nothing else of the system is linked: not `libgcc_s.so.1`
-//! (`src/unwind.rs`), not `libdl.so.2` (`src/loader.rs`), and not the loader by its own name, which is another
-//! one on musl.
+//! shown stand-ins: files with the names of `libc.so.6` and `libdl.so.2` and of the symbols that the library may
+//! use, each in a version that glibc 2.17 has. They hold no code. Nothing else of the system is linked: not
+//! `libgcc_s.so.1` (`src/unwind.rs`), and not the loader by its own name, which is another one on musl.
 //!
-//! musl has no versions of symbols, ignores them, and takes the name for its own.
+//! musl has no versions of symbols, ignores them, and takes both names for its own.
 //!
 //! A symbol that is not in the list is left without a version, and a test (`tests/libcs.rs`) names it.
 
@@ -52,8 +51,12 @@ const LIBC: &[(&str, &str)] = &[
     ("writev", "GLIBC_2.2.5"),
 ];
 
+/// The same of `libdl.so.2`. From glibc 2.34 on `libc.so.6` has them, under these versions too, and that library is
+/// empty. No weak reference stands in for it: the standard library makes one that is not.
+const LIBDL: &[(&str, &str)] = &[("dlopen", "GLIBC_2.2.5"), ("dlsym", "GLIBC_2.2.5")];
+
 /// Libraries that the standard library names and of which nothing may be taken.
-const EMPTY: [&str; 6] = ["dl", "gcc_s", "m", "pthread", "rt", "util"];
+const EMPTY: [&str; 5] = ["gcc_s", "m", "pthread", "rt", "util"];
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
@@ -70,6 +73,7 @@ fn main() -> io::Result<()> {
     }
     fs::create_dir_all(&folder)?;
     fs::write(folder.join("libc.so"), library(machine, "libc.so.6", LIBC))?;
+    fs::write(folder.join("libdl.so"), library(machine, "libdl.so.2", LIBDL))?;
     for name in EMPTY {
         fs::write(folder.join(format!("lib{name}.a")), b"!<arch>\n")?;
     }

@@ -18,7 +18,7 @@
 //! - it works before its own constructor has run, inside `dlsym`, in signal handlers, after `fork` and `vfork`, and lets a
 //!   cancelled thread unwind through it.
 //!
-//! One idea a file: [`hooks`] what is intercepted, [`next`] the originals, [`loader`] how they are found, [`judge`] what to do about a call, [`ask`] the
+//! One idea a file: [`hooks`] what is intercepted, [`next`] the originals, [`judge`] what to do about a call, [`ask`] the
 //! conversation, [`aside`] the numbers of our descriptors, [`filter`] seccomp, [`advice`] what the host said of how it reads a
 //! file, [`reports`] telling what was read, [`memory`] what the daemon said about settings and devices, [`marks`] about residency where the kernel
 //! will not tell, [`mapping`] which file is behind an address, [`config`] the environment, [`host`] errno, clocks and
@@ -45,7 +45,6 @@ mod filter;
 mod hooks;
 mod host;
 mod judge;
-mod loader;
 mod mapping;
 mod marks;
 mod memory;

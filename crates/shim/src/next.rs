@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
 
-use crate::{host, loader};
+use crate::host;
 
 /// One name and, once known, where its next definition is.
 struct Next {
@@ -38,7 +38,7 @@ impl Next {
     fn resolve(&self) -> *mut c_void {
         let at = host::unless_resolving(core::ptr::null_mut(), || {
             // SAFETY: a C string and the special handle; dlsym may be called from any thread.
-            let found = host::with_errno_kept(|| unsafe { loader::symbol(libc::RTLD_NEXT, self.name) });
+            let found = host::with_errno_kept(|| unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) });
             let at = if found.is_null() { ABSENT } else { found };
             self.at.store(at, Ordering::Relaxed);
             at
@@ -66,7 +66,7 @@ pub(crate) fn at_fork(child: unsafe extern "C" fn()) {
     type Register = unsafe extern "C" fn(Handler, Handler, Handler, *const c_void) -> c_int;
     let names = [c"__register_atfork", c"pthread_atfork"];
     // SAFETY: C strings and the special handle.
-    let found = names.map(|name| unsafe { loader::symbol(libc::RTLD_DEFAULT, name) });
+    let found = names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     if let Some(register) = found.into_iter().find(|at| !at.is_null()) {
         // SAFETY: the first takes these, and an object with which the handlers end (null: the program); the second takes
         // the first three, and does not look at the fourth, which is in a register.

@@ -12,9 +12,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::c_void;
-
-use crate::loader;
+use libc::{RTLD_NOW, c_void};
 
 /// All of them take at most three words; what is in the others' registers they do not look at.
 type Unwinder = unsafe extern "C-unwind" fn(usize, usize, usize) -> usize;
@@ -25,8 +23,8 @@ fn function(at: &AtomicPtr<c_void>, name: &CStr) -> Unwinder {
     if found.is_null() {
         // SAFETY: C strings; the library has no constructor that could enter us.
         found = unsafe {
-            let library = loader::library(c"libgcc_s.so.1");
-            if library.is_null() { library } else { loader::symbol(library, name) }
+            let library = libc::dlopen(c"libgcc_s.so.1".as_ptr(), RTLD_NOW);
+            if library.is_null() { library } else { libc::dlsym(library, name.as_ptr()) }
         };
         if found.is_null() {
             // A thread that unwinds cannot go on without it.

@@ -357,10 +357,11 @@ fn find_jemalloc() -> Option<PathBuf> {
     unpacked.status.success().then(|| found(&private)).flatten()
 }
 
-/// Each library takes as long to load as all that a short-lived program does with the shim.
+/// Each library takes as long to load as all that a short-lived program does with the shim. `libdl.so.2` has `dlsym` where
+/// glibc is older than 2.34, and is as good as empty elsewhere.
 #[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn no_library_is_loaded_beside_it() {
+fn no_library_but_libdl_is_loaded_beside_it() {
     let maps = |command: Command| {
         let mut command = command;
         command.arg("/proc/self/maps");
@@ -370,6 +371,6 @@ fn no_library_is_loaded_beside_it() {
         libraries.filter(|name| name.contains(".so")).map(str::to_string).collect::<BTreeSet<_>>()
     };
     let (without, with) = (maps(plain("cat")), maps(hooked("cat", Path::new("/nobody"), None)));
-    let more: Vec<_> = with.difference(&without).collect();
+    let more: Vec<_> = with.difference(&without).filter(|name| *name != "libdl.so.2").collect();
     assert!(matches!(&more[..], [one] if one.starts_with("libseekless")), "{more:?}");
 }
