@@ -1,10 +1,11 @@
 //! Links the library to no more of the C library than every Linux has.
 //!
-//! A linker writes into a library which versions of symbols it needs, and takes them from the C library of the
-//! machine that it runs on. Older ones do not have them, and then a program does not start. So the linker is
-//! shown stand-ins: files with the names of `libc.so.6` and `libdl.so.2` and of the symbols that the library may
-//! use, each in a version that glibc 2.17 has. They hold no code. Nothing else of the system is linked: not
-//! `libgcc_s.so.1` (`src/unwind.rs`), and not the loader by its own name, which is another one on musl.
+//! A linker writes into a library which versions of symbols it needs, and takes them from the C library of
+//! the machine that it runs on. Older ones do not have them, and then a program does not start. So the
+//! linker is shown stand-ins: files with the names of `libc.so.6` and `libdl.so.2` and of the symbols that
+//! the library may use, each in a version that glibc 2.17 has. They hold no code. Nothing else of the
+//! system is linked: not `libgcc_s.so.1` (`src/unwind.rs`), and not the loader by its own name, which is
+//! another one on musl.
 //!
 //! musl has no versions of symbols, ignores them, and takes both names for its own.
 //!
@@ -51,8 +52,8 @@ const LIBC: &[(&str, &str)] = &[
     ("writev", "GLIBC_2.2.5"),
 ];
 
-/// The same of `libdl.so.2`. From glibc 2.34 on `libc.so.6` has them, under these versions too, and that library is
-/// empty. No weak reference stands in for it: the standard library makes one that is not.
+/// The same of `libdl.so.2`. From glibc 2.34 on `libc.so.6` has them, under these versions too, and that
+/// library is empty. No weak reference stands in for it: the standard library makes one that is not.
 const LIBDL: &[(&str, &str)] = &[("dlopen", "GLIBC_2.2.5"), ("dlsym", "GLIBC_2.2.5")];
 
 /// Libraries that the standard library names and of which nothing may be taken.
@@ -77,7 +78,8 @@ fn main() -> io::Result<()> {
     for name in EMPTY {
         fs::write(folder.join(format!("lib{name}.a")), b"!<arch>\n")?;
     }
-    // For the library alone: test programs are linked as usual. Folders given are searched before the system's.
+    // For the library alone: test programs are linked as usual. Folders given are searched before the
+    // system's.
     println!("cargo::rustc-cdylib-link-arg=-L{}", folder.display());
     Ok(())
 }

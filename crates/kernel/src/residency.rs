@@ -63,8 +63,8 @@ struct CacheStatRange {
 
 /// Bytes of a page; never 0.
 ///
-/// From the C library. rustix reads it from `/proc`, and panics in a root directory without one where the kernel
-/// does not tell otherwise (before 6.4).
+/// From the C library. rustix reads it from `/proc`, and panics in a root directory without one where the
+/// kernel does not tell otherwise (before 6.4).
 #[inline]
 pub fn page_bytes() -> u64 {
     static BYTES: AtomicU64 = AtomicU64::new(0);

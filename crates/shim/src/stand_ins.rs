@@ -2,8 +2,8 @@
 //! loader starts no program with us.
 //!
 //! The code that calls them is not run by us: it prints where a panic was, and drops values at the end of a
-//! thread. So stand-ins are here, hidden, and for no one else. With them a panic prints its line, without a list
-//! of calls, and ends the host.
+//! thread. So stand-ins are here, hidden, and for no one else. With them a panic prints its line, without a
+//! list of calls, and ends the host.
 
 use libc::{c_int, c_long, c_uint};
 

@@ -1,5 +1,5 @@
-//! One library for every Linux: what it asks a loader for, and programs of other C libraries and another architecture under
-//! it. Whatever is preloaded, the program starts and prints what it prints without.
+//! One library for every Linux: what it asks a loader for, and programs of other C libraries and another
+//! architecture under it. Whatever is preloaded, the program starts and prints what it prints without.
 //!
 //! The other C libraries are unpacked packages (`scripts/provision-libcs`); a test without its own says so.
 
@@ -164,7 +164,8 @@ fn compile_for_musl(source: &Path, to: &Path) -> Option<()> {
     compile(source, to, &[&flags[..], &["-Wl,--no-as-needed"], &after].concat())
 }
 
-/// Programs of the other tests, on musl: what they print is the same, and the daemon is asked so often at least.
+/// Programs of the other tests, on musl: what they print is the same, and the daemon is asked so often at
+/// least.
 macro_rules! on_musl {
     ($($name:ident: $kind:ident, $needs:expr $(, $argument:expr)?;)+) => {
         mod on_musl {
@@ -257,7 +258,8 @@ fn preloaded_twice_it_does_what_it_does_once() {
     }
 }
 
-/// The other architecture: its library is built here, linked by Rust's own linker, and its programs are emulated.
+/// The other architecture: its library is built here, linked by Rust's own linker, and its programs are
+/// emulated.
 #[cfg(target_arch = "x86_64")]
 mod on_aarch64 {
     use super::*;

@@ -21,8 +21,8 @@ pub(crate) struct Program {
     pub(crate) interpreter: Option<String>,
     /// It has Go's build notes.
     pub(crate) go: bool,
-    /// It was linked with musl: its loader says so, or it has no loader and none of the notes that glibc links
-    /// into every program.
+    /// It was linked with musl: its loader says so, or it has no loader and none of the notes that glibc
+    /// links into every program.
     pub(crate) musl: bool,
 }
 

@@ -1,5 +1,6 @@
-//! A program for another architecture, started by its C library's loader: reads the file named by its first argument and
-//! prints a checksum. It needs no start files of that C library, which only a cross compiler's packages have.
+//! A program for another architecture, started by its C library's loader: reads the file named by its first
+//! argument and prints a checksum. It needs no start files of that C library, which only a cross compiler's
+//! packages have.
 #![no_std]
 #![no_main]
 
