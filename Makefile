@@ -6,7 +6,7 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 PREFIX ?= /usr/local
 
-.PHONY: help demo dist dist-test systemd-test test bench install uninstall build setup fmt clippy unit e2e docs examples
+.PHONY: help demo dist dist-test systemd-test test bench install uninstall build setup libcs fmt clippy unit e2e docs examples
 
 help:
 	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
@@ -24,12 +24,16 @@ setup:
 	@scripts/rust
 	@scripts/provision || echo 'going on without: the built-in server stands in, or an installed one'
 
+# What only tests use: other C libraries, and an emulator.
+libcs: setup
+	@scripts/provision-libcs --quiet || echo 'going on without: the tests of these are skipped'
+
 build: setup
 	@echo '== build (release)'
 	cargo build --release --locked
 
 # One process after the other: two cores, and the end-to-end tests measure exact counts, not time.
-test: setup fmt clippy unit docs examples
+test: setup libcs fmt clippy unit docs examples
 	@echo '== all of it passed; of the tests:'
 	@awk '/^test result:/ { passed += $$4; failed += $$6 } END { print passed " passed, " failed " failed" }' target/test.log
 

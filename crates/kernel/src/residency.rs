@@ -16,7 +16,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -60,9 +60,22 @@ struct CacheStatRange {
     length: u64,
 }
 
-/// Size of a page in bytes.
+/// Bytes of a page; never 0.
+///
+/// From the C library. rustix reads it from `/proc`, and panics in a root directory without one where the
+/// kernel does not tell otherwise (before 6.4).
+#[inline]
 pub fn page_bytes() -> u64 {
-    rustix::param::page_size() as u64
+    static BYTES: AtomicU64 = AtomicU64::new(0);
+    match BYTES.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: reads what the kernel put beside the environment.
+            let bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(seekless_wants::PAGE);
+            BYTES.store(bytes, Ordering::Relaxed);
+            bytes
+        }
+        known => known,
+    }
 }
 
 /// Number of pages that `length` bytes from `offset` touch.

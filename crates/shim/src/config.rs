@@ -8,8 +8,8 @@
 //! | `SEEKLESS_PATIENCE_MS` | maximum wait without a frame of the daemon, default 3000 |
 //! | `SEEKLESS_SECCOMP` | `allow`: the program's initial seccomp filter allows the shim's calls |
 //!
-//! Read by `secure_getenv`: only the system's administrator can preload the shim into a set-user-id program,
-//! and the caller's environment must not choose which process gets that program's descriptors.
+//! Not read in a set-user-id program: only the system's administrator can preload the shim into one, and the
+//! caller's environment must not choose which process gets that program's descriptors.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -147,16 +147,15 @@ fn join(path: &mut [u8; SOCKET_PATH_BYTES_MAX + 1], parts: &[&[u8]]) -> bool {
     at > 0
 }
 
-unsafe extern "C" {
-    /// glibc and musl have it; the libc crate does not declare it.
-    fn secure_getenv(name: *const libc::c_char) -> *const libc::c_char;
-}
-
+/// A variable of the environment; none where the program gains rights when it starts.
+///
+/// That is what `secure_getenv` does, which older C libraries lack.
 fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: the name is a C string; the value, if any, is one that belongs to the environment and is read
     // at once.
     unsafe {
-        let value = secure_getenv(name.as_ptr());
+        let gains_rights = libc::getauxval(libc::AT_SECURE) != 0;
+        let value = if gains_rights { core::ptr::null_mut() } else { libc::getenv(name.as_ptr()) };
         if value.is_null() { None } else { Some(CStr::from_ptr(value)) }
     }
 }

@@ -12,7 +12,9 @@
 //! - between calls it keeps nothing but a few hundred KiB of plain numbers in static memory: no descriptor,
 //!   no thread, no allocation, no table of descriptors (a process may be allowed a billion of them, and may
 //!   close any of them at any time);
-//! - no panic, no print, no exit; the code that a hook runs has no indexing and no unwrapping;
+//! - no panic, no print, no exit; the code that a hook runs has no indexing and no unwrapping, because a
+//!   panic would end the host;
+//! - the host's C library may be glibc from 2.17 on, or musl;
 //! - every wait has an end ([`ask`]), and every failure is followed by a pause in which the shim does nothing
 //!   ([`memory`]);
 //! - it works before its own constructor has run, inside `dlsym`, in signal handlers, after `fork` and
@@ -23,7 +25,8 @@
 //! [`filter`] seccomp, [`advice`] access patterns announced by the host, [`reports`] reports of reads,
 //! [`memory`] the daemon's settings and devices, [`marks`] residency where the kernel hides it, [`mapping`]
 //! the file behind an address, [`config`] the environment, [`host`] errno, clocks and re-entry, [`unwind`]
-//! the unwinder.
+//! the unwinder, [`stand_ins`] names that not every C library has. `build.rs` says which symbols the library
+//! requests from its loader.
 //!
 //! This crate must not know policy, configuration files, std::fs or an async runtime.
 #![allow(unsafe_code)]
@@ -51,7 +54,10 @@ mod memory;
 mod next;
 mod reports;
 mod sending;
-// On other targets the loader loads the unwinder.
+// Elsewhere the loader finds these names.
+#[cfg(all(not(test), any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[macro_use]
+mod stand_ins;
 #[cfg(all(not(test), any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod unwind;
 
@@ -60,9 +66,8 @@ mod unwind;
 extern "C" fn constructor() {
     next::resolve_all();
     next::resolve_syscall();
-    // SAFETY: the handler only stores into static memory. If it cannot be registered, a forked child waits
-    // once for threads that it does not have.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // If it cannot be registered, a forked child waits once for threads that it does not have.
+    next::at_fork(forked);
     config::init();
 }
 

@@ -59,6 +59,25 @@ pub(crate) const fn c_name(bytes: &'static [u8]) -> &'static CStr {
     }
 }
 
+/// Has each child that is forked call this first. It must store into static memory only.
+///
+/// glibc has `pthread_atfork` in the part that is linked into each program, and under its own name in the library.
+pub(crate) fn at_fork(child: unsafe extern "C" fn()) {
+    type Handler = Option<unsafe extern "C" fn()>;
+    type Register = unsafe extern "C" fn(Handler, Handler, Handler, *const c_void) -> c_int;
+    let names = [c"__register_atfork", c"pthread_atfork"];
+    // SAFETY: C strings and the special handle.
+    let found = names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+    if let Some(register) = found.into_iter().find(|at| !at.is_null()) {
+        // SAFETY: the first takes these, and an object with which the handlers end (null: the program); the second takes
+        // the first three, and does not look at the fourth, which is in a register.
+        unsafe {
+            let register = core::mem::transmute::<*mut c_void, Register>(register);
+            register(None, None, Some(child), core::ptr::null());
+        }
+    }
+}
+
 macro_rules! originals {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = $direct:expr;)+) => {
         #[allow(non_upper_case_globals)]
@@ -125,7 +144,7 @@ unsafe fn by_bytes(buf: *mut c_void, size: size_t, count: size_t, stream: *mut F
         // SAFETY: the caller's own stream and buffer, which has room for that many bytes.
         unsafe {
             let byte = libc::fgetc(stream);
-            let Ok(byte) = u8::try_from(byte) else { return at / size };
+            let Ok(byte) = u8::try_from(byte) else { return at.checked_div(size).unwrap_or(0) };
             buf.cast::<u8>().add(at).write(byte);
         }
     }

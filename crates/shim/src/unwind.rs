@@ -36,20 +36,6 @@ fn function(at: &AtomicPtr<c_void>, name: &CStr) -> Unwinder {
     unsafe { std::mem::transmute::<*mut c_void, Unwinder>(found) }
 }
 
-#[cfg(target_arch = "x86_64")]
-macro_rules! jump {
-    () => {
-        "jmp {}"
-    };
-}
-
-#[cfg(target_arch = "aarch64")]
-macro_rules! jump {
-    () => {
-        "b {}"
-    };
-}
-
 macro_rules! found_when_needed {
     ($($name:ident)+) => {$(
         #[allow(non_snake_case)]
@@ -60,14 +46,7 @@ macro_rules! found_when_needed {
             unsafe { function(&AT, NAME)(a, b, c) }
         }
 
-        std::arch::global_asm!(
-            concat!(".globl ", stringify!($name)),
-            concat!(".hidden ", stringify!($name)),
-            concat!(".type ", stringify!($name), ",@function"),
-            concat!(stringify!($name), ":"),
-            jump!(),
-            sym $name,
-        );
+        stand_in!(stringify!($name) => $name);
     )+};
 }
 

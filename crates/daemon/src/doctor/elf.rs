@@ -21,6 +21,9 @@ pub(crate) struct Program {
     pub(crate) interpreter: Option<String>,
     /// Whether it has Go's build notes.
     pub(crate) go: bool,
+    /// It was linked with musl: its loader says so, or it has no loader and none of the notes that glibc
+    /// links into every program.
+    pub(crate) musl: bool,
 }
 
 /// Offsets of the fields used, in 32-bit and 64-bit files.
@@ -77,10 +80,14 @@ fn examine(read: ReadAt<'_>) -> Option<Program> {
     }
     let layout = Layout { wide: *head.get(4)? == 2, big_endian: *head.get(5)? == 2 };
     let interpreter = interpreter(&layout, &head, read);
-    let go = section_names(&layout, &head, read).is_some_and(|names| {
-        names.split(|&b| b == 0).any(|name| name == b".note.go.buildid" || name == b".go.buildinfo")
-    });
-    Some(Program { interpreter, go })
+    let names = section_names(&layout, &head, read).unwrap_or_default();
+    let has = |wanted: &[u8]| names.split(|&b| b == 0).any(|name| name == wanted);
+    let go = has(b".note.go.buildid") || has(b".go.buildinfo");
+    let musl = match &interpreter {
+        Some(loader) => loader.contains("musl"),
+        None => !go && !names.is_empty() && !has(b".note.ABI-tag"),
+    };
+    Some(Program { interpreter, go, musl })
 }
 
 fn interpreter(layout: &Layout, head: &[u8], read: ReadAt<'_>) -> Option<String> {
@@ -123,7 +130,7 @@ mod tests {
         let program = Program::read(&std::env::current_exe().unwrap()).unwrap().unwrap();
         let interpreter = program.interpreter.expect("tests are linked dynamically");
         assert!(interpreter.contains("ld-"), "{interpreter}");
-        assert!(!program.go);
+        assert!(!program.go && !program.musl);
     }
 
     #[test]
@@ -136,7 +143,24 @@ mod tests {
         file[128 + 24..128 + 32].copy_from_slice(&256u64.to_le_bytes());
         file[128 + 32..128 + 40].copy_from_slice(&(names.len() as u64).to_le_bytes());
         file[256..256 + names.len()].copy_from_slice(names);
-        assert_eq!(of(&file), Some(Program { interpreter: None, go: true }));
+        assert_eq!(of(&file), Some(Program { interpreter: None, go: true, musl: false }));
+    }
+
+    #[test]
+    fn a_static_program_is_glibcs_by_its_note() {
+        let with = |names: &[u8]| {
+            let mut file = vec![0u8; 512];
+            file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+            file[40..48].copy_from_slice(&128u64.to_le_bytes());
+            file[58..60].copy_from_slice(&64u16.to_le_bytes());
+            file[128 + 24..128 + 32].copy_from_slice(&256u64.to_le_bytes());
+            file[128 + 32..128 + 40].copy_from_slice(&(names.len() as u64).to_le_bytes());
+            file[256..256 + names.len()].copy_from_slice(names);
+            of(&file).unwrap().musl
+        };
+        assert!(with(b"\0.text\0.data\0"));
+        assert!(!with(b"\0.text\0.note.ABI-tag\0"));
+        assert!(!with(b""), "a program without names of sections is not judged");
     }
 
     #[test]

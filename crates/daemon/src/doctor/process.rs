@@ -431,7 +431,7 @@ const NO_PRELOAD: &str =
     "`seekless watch` or `seekless observe` serves it, and `seekless disk tune` helps where neither runs";
 
 /// Findings that affect only the shim.
-const NO_HOOK: [&str; 6] = ["go", "static", "musl", "at_secure", "not_loaded", "not_preloaded"];
+const NO_HOOK: [&str; 5] = ["go", "static", "at_secure", "not_loaded", "not_preloaded"];
 
 pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> ProcessReport {
     let mut findings = Vec::new();
@@ -457,7 +457,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let off = facts.disabled || (facts.seccomp != 0 && !facts.filter_allowed);
     let hooked = facts.shim_mapped && !off;
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
-    let preloadable = !has(&["go", "static", "musl", "at_secure"]);
+    let preloadable = !has(&["go", "static", "at_secure"]);
     let seen = !has(&["io_uring", "aio", "mmap", "sandbox", "isolated"]);
     let process = Process { hooked, preloadable, seen, long_calls: facts.long_calls };
     let mut recommendation = for_process(process, doors);
@@ -488,19 +488,23 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
             format!("even a dynamically linked Go program makes its system calls itself; {NO_PRELOAD}");
         found("go", true, "it is a Go program", &advice);
     } else if interpreter.is_none() {
+        let what = match facts.program.musl {
+            true => "it is linked statically, with musl as it seems",
+            false => "it is linked statically",
+        };
         let advice =
             format!("nothing can be preloaded into it: use a dynamically linked build; {NO_PRELOAD}");
-        found("static", true, "it is linked statically", &advice);
-    } else if interpreter.is_some_and(|i| i.contains("musl")) {
-        let advice = "the shim is built for another C library: build it for musl, or use a build of the server for glibc";
-        found("musl", true, "it runs on musl", advice);
+        found("static", true, what, &advice);
+    } else if facts.program.musl {
+        let advice = "nothing to do for that: the same shim loads there";
+        found("musl", false, "it runs on musl", advice);
     }
     if facts.at_secure {
         let advice = "the loader ignores LD_PRELOAD for it: start it as root without the set-uid or set-gid bit or file \
                       capabilities, or list the shim in /etc/ld.so.preload";
         found("at_secure", true, "it gains rights when it starts (set-uid, set-gid or capabilities)", advice);
     }
-    let cannot = facts.program.go || facts.at_secure || interpreter.is_none_or(|i| i.contains("musl"));
+    let cannot = facts.program.go || facts.at_secure || interpreter.is_none();
     if cannot {
         // The reason is reported already; that the shim is missing adds nothing.
         return;
@@ -619,7 +623,8 @@ mod tests {
     }
 
     fn dynamic() -> Facts {
-        let program = Program { interpreter: Some("/lib64/ld-linux-x86-64.so.2".into()), go: false };
+        let program =
+            Program { interpreter: Some("/lib64/ld-linux-x86-64.so.2".into()), ..Program::default() };
         Facts { pid: 1, program, ..Facts::default() }
     }
 
@@ -655,14 +660,20 @@ mod tests {
     #[test]
     fn each_reason_has_its_name() {
         let with = |interpreter: Option<&str>, go| Facts {
-            program: Program { interpreter: interpreter.map(String::from), go },
+            program: Program {
+                interpreter: interpreter.map(String::from),
+                go,
+                musl: interpreter.is_some_and(|loader| loader.contains("musl")),
+            },
             ..dynamic()
         };
         assert_eq!(kinds(&dynamic()), ["not_preloaded"]);
         assert_eq!(kinds(&with(None, false)), ["static"]);
         assert_eq!(kinds(&with(None, true)), ["go"]);
         assert_eq!(kinds(&with(Some("/lib/ld-linux.so.2"), true)), ["go"]);
-        assert_eq!(kinds(&with(Some("/lib/ld-musl-x86_64.so.1"), false)), ["musl"]);
+        let musl = with(Some("/lib/ld-musl-x86_64.so.1"), false);
+        assert_eq!(kinds(&musl), ["musl", "not_preloaded"]);
+        assert_eq!(diagnose(&musl, daemon(true), ALL).recommendation.way, "shim");
         assert_eq!(kinds(&Facts { at_secure: true, ..dynamic() }), ["at_secure"]);
         let set = Facts { ld_preload: Some("/x/libseekless.so".into()), ..dynamic() };
         assert_eq!(kinds(&set), ["not_loaded"]);
