@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use seekless_frontend::status::DeliveryReport;
 use seekless_policy::FileId;
 
 /// Questions whose read is not reported yet. A client beyond is not timed.
@@ -26,18 +27,6 @@ pub(crate) struct Deliveries {
     waits: Histogram<u64>,
     reads: u64,
     bytes: u64,
-}
-
-/// The account as a report shows it.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct DeliveryReport {
-    /// Reads that shims reported.
-    pub reads: u64,
-    /// Bytes they took.
-    pub bytes: u64,
-    /// Of the reads, those that missed, by the longest wait of each bucket in milliseconds; two significant
-    /// digits.
-    pub waits: Vec<(f64, u64)>,
 }
 
 impl Default for Deliveries {

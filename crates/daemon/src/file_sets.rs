@@ -8,9 +8,9 @@
 //! ```
 //!
 //! It has no rules of its own, and waits for no disk. Which steps are in line, and how much lies in memory
-//! and is not taken, is decided in [`seekless_filesets`]; when a step is read, in the policy of its disk. A
-//! program that does not read its answers stops its own set alone: what its socket has no room for waits
-//! here.
+//! and is not taken, is decided in [`seekless_policy::filesets`]; when a step is read, in the policy of its
+//! disk. A program that does not read its answers stops its own set alone: what its socket has no room for
+//! waits here.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -22,21 +22,21 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use seekless_base::wants::{CallKind, DoorLimits, Want};
+use seekless_base::{Lba, SECTOR_BYTES, part_of};
 use seekless_engine::{
     ClientDemand, Completion, Engine, ForwardedCall, OnAnswer, Opener, Submitted, Ticket, Transport, lock,
 };
-use seekless_filesets::{
-    Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SETS_MAX, SetId, StepId, room,
-};
+use seekless_frontend::status::FileSetsReport;
 use seekless_kernel::prefetch::Source;
 use seekless_policy::IN_FLIGHT_MAX;
-use seekless_units::{Lba, SECTOR_BYTES, part_of};
-use seekless_wants::{CallKind, DoorLimits, Want};
+use seekless_policy::filesets::{
+    Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SETS_MAX, SetId, StepId, room,
+};
 use seekless_wire::{ADDRESS_UNKNOWN, FileSet, FileSetReady, Frame, PassReason};
 
 use crate::client::Client;
 use crate::daemon::file_set_ranges;
-use crate::status::FileSetsReport;
 
 /// Messages of the user threads in line: all ranges of two sets, added and taken. At half of it programs that
 /// add at the same moment may be hung up on while this thread waits for a processor; at double memory.

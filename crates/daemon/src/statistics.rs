@@ -13,6 +13,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
 use seekless_engine::{Engine, lock};
+use seekless_frontend::status::{
+    CallReport, Counters, FileSetsReport, ObserveReport, StatusReport, WatchReport,
+};
 use seekless_policy::Sizing;
 use seekless_wire::{StatusParts, Tracked};
 
@@ -22,7 +25,6 @@ use crate::deliveries::Deliveries;
 use crate::limits::Limits;
 use crate::passing::Passing;
 use crate::settings::DaemonSettings;
-use crate::status::{CallReport, Counters, FileSetsReport, ObserveReport, StatusReport, WatchReport};
 
 /// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
 const WAITING_MAX: usize = 4096;

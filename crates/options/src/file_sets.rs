@@ -1,8 +1,8 @@
 //! What file sets have of a disk: options of the commands that serve them, really or in virtual time.
 
 use clap::Args;
+use seekless_base::share;
 use seekless_policy::{Config, DEFAULT_SHARE};
-use seekless_units::share;
 
 /// What file sets have of a disk.
 #[derive(Args, Clone, Debug)]
