@@ -1,13 +1,13 @@
-//! `seekless doctor`: is it hooked, and what would help here?
+//! `seekless doctor`: is the shim hooked in, and what would help here?
 //!
-//! A preload shim is silent when it is not loaded, so a look from outside is needed. With `--pid` the doctor
-//! reads `/proc/PID` and says whether the shim is mapped there, whether the daemon it would talk to answers,
-//! and what in that process goes past the shim. Without, it describes the machine: disks, their settings, the
-//! daemon. Either way it names the one of `run`, `watch`, `observe` and `disk tune` that suits, and `observe`
-//! as the first step where the kernel has it.
+//! A shim that is not loaded cannot say so; that must be checked from outside. With `--pid` the doctor reads
+//! `/proc/PID` and reports whether the shim is mapped there, whether the daemon it would use answers, and
+//! which reads of that process bypass the shim. Without, it describes the machine: disks, their settings, the
+//! daemon. In both cases it recommends one of `run`, `watch`, `observe` and `disk tune`, and `observe` as the
+//! first step if the kernel supports it.
 //!
-//! Exit status: 0 if all is well (hooked and the daemon answers; the daemon answers), 1 if not, 5 if there is
-//! no such process, 3 if it may not be looked at.
+//! Exit status: 0 if all is well (the shim is hooked in and the daemon answers; the daemon answers), 1 if
+//! not, 5 if there is no such process, 3 if it may not be examined.
 
 mod elf;
 mod machine;
@@ -25,16 +25,16 @@ use serde::Serialize;
 use seekless_frontend::advice::Finding;
 use seekless_frontend::{control, state};
 
-/// Says whether a process is hooked and what would help here.
+/// Say whether a process is hooked, and what would help here.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
-    /// The process to look at; without it, the machine
+    /// Process to look at [default: none, look at the machine]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
-    /// Socket of the daemon [default: the process's own SEEKLESS_SOCKET, else as for `daemon`]
+    /// Socket of the daemon [default: SEEKLESS_SOCKET of the process, else as for `daemon`]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// As JSON, to standard output or to FILE
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -46,9 +46,9 @@ pub(crate) struct DaemonState {
     answers: bool,
     /// Its mode, if it answers.
     mode: Option<String>,
-    /// Why it does not.
+    /// Why it does not answer.
     error: Option<String>,
-    /// What it serves without a hook, if it watches or observes.
+    /// What it serves without the shim, if it watches or observes.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_hook: Option<WithoutHook>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct WithoutHook {
 }
 
 impl WithoutHook {
-    /// `None`: the daemon has no other door, or does not say.
+    /// `None` if the daemon has no other door, or does not report it.
     fn of(socket: &Path) -> Option<WithoutHook> {
         let report = control::status(socket).ok()?.1;
         let watch = report.watch.map(|w| WithoutHook { command: "watch", folders: w.folders });
@@ -85,7 +85,7 @@ impl DaemonState {
         DaemonState { socket: socket.to_path_buf(), answers, mode, error, without_hook }
     }
 
-    /// Where one listens if nobody says otherwise.
+    /// The daemon at the default place.
     fn usual() -> DaemonState {
         state::socket().map_or_else(
             |fault| DaemonState {
@@ -140,7 +140,8 @@ pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
     Ok(if well { Exit::Ok } else { Exit::Failed })
 }
 
-/// The daemon a process talks to: one it did talk to that answers still, else the one its environment names.
+/// The daemon of a process: one that it has used and that still answers, else the one that its environment
+/// names.
 fn daemon_of(facts: &process::Facts) -> DaemonState {
     let talked_to = facts.daemons.iter().map(|socket| DaemonState::at(socket)).find(|d| d.answers);
     talked_to.unwrap_or_else(|| {

@@ -1,7 +1,7 @@
 //! `seekless enable SERVICE`: a drop-in for systemd that preloads the shim into a server; `disable` removes
 //! it.
 //!
-//! Nothing of the server's own configuration is touched. The drop-in counts from the server's next start.
+//! The server's own configuration is not changed. The drop-in takes effect at the server's next start.
 
 use std::fs;
 use std::io;
@@ -14,19 +14,19 @@ use seekless_kernel::{lsm, trust};
 
 use crate::unit_filter::UnitFilter;
 
-/// Name of the drop-in. It sorts behind most, so that a preload of the operator's own is seen and named.
+/// Name of the drop-in. It sorts behind most, so that an operator's own preload is found and reported.
 const NAME: &str = "50-seekless.conf";
 
-/// First line: a file that does not begin so is not ours, and is left alone.
+/// First line of the file. A file that begins otherwise was made by somebody else, and is not changed.
 const MARK: &str = "# Written by `seekless enable`; `seekless disable` removes it.";
 
-/// Where systemd looks for what an administrator adds.
+/// Where systemd looks for an administrator's units.
 const UNITS: &str = "/etc/systemd/system";
 
-/// Where systemd says that it runs.
+/// Exists while systemd runs.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// Servers that are known.
+/// The known servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Service {
     Nginx,
@@ -47,7 +47,7 @@ impl Service {
         }
     }
 
-    /// What should be set in the server itself.
+    /// Recommended settings of the server itself.
     fn advice(self) -> Option<&'static str> {
         match self {
             Service::Nginx => Some(
@@ -60,19 +60,20 @@ impl Service {
     }
 }
 
-/// Has a server's reads served from its next start on.
+/// Preload the shim into a server that systemd starts, from its next start on.
 #[derive(Args, Clone, Debug)]
 pub struct EnableArgs {
     /// The server
     #[arg(value_enum, value_name = "SERVICE")]
     service: Service,
-    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
+    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
+    /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
     shim: Option<PathBuf>,
-    /// The daemon's socket
+    /// Socket of the daemon
     #[arg(long, default_value = "/run/seekless/daemon.sock", value_name = "PATH")]
     socket: PathBuf,
-    /// Show the drop-in and write nothing
+    /// Print the drop-in; write nothing
     #[arg(long)]
     show: bool,
     /// Folder of systemd's units, for packages and tests
@@ -80,7 +81,7 @@ pub struct EnableArgs {
     units: Option<PathBuf>,
 }
 
-/// Takes back what `seekless enable` did.
+/// Remove what `seekless enable` wrote.
 #[derive(Args, Clone, Debug)]
 pub struct DisableArgs {
     /// The server
@@ -94,8 +95,8 @@ pub struct DisableArgs {
 /// `seekless enable`.
 ///
 /// # Errors
-/// systemd does not run here, the shim is not to be found or another user has a say in it, the unit forbids
-/// what it does, or the drop-in cannot be written.
+/// systemd does not run here, the shim is not found or another user can change it, the unit forbids its
+/// calls, or the drop-in cannot be written.
 pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     let shim = find_shim(args.shim.as_deref())?;
     let shim = fs::canonicalize(&shim).map_err(|e| fault("cannot use the shim", &shim, &e))?;
@@ -122,9 +123,10 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     }
     seekless_output::write(&path, text.clone())?;
     let mut said = format!("{}:\n\n{text}\n", path.display());
-    said += &format!("It counts from the next start: systemctl daemon-reload && systemctl restart {unit}\n");
+    said +=
+        &format!("It takes effect at the next start: systemctl daemon-reload && systemctl restart {unit}\n");
     if let Some(advice) = args.service.advice() {
-        said += &format!("Beside it: {advice}\n");
+        said += &format!("Also: {advice}\n");
     }
     seekless_output::print(said)?;
     Ok(Exit::Ok)
@@ -133,7 +135,7 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
 /// `seekless disable`.
 ///
 /// # Errors
-/// systemd does not run here, or the drop-in is not ours or cannot be removed.
+/// systemd does not run here, or the drop-in was made by somebody else or cannot be removed.
 pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
     if !counts(args.units.as_deref()) {
         let message = "systemd does not run here; take LD_PRELOAD away where the server is started";
@@ -151,17 +153,17 @@ pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
     }
     let unit = args.service.unit();
     seekless_output::print(format!(
-        "{} is removed. It counts from the next start: systemctl daemon-reload && systemctl restart {unit}\n",
+        "{} is removed. It takes effect at the next start: systemctl daemon-reload && systemctl restart {unit}\n",
         path.display()
     ))?;
     Ok(Exit::Ok)
 }
 
-/// Whether nobody but root and us can have written the library, or can replace it: the server runs its code,
-/// as root to begin with.
+/// Checks that only root and this user can have written the library, or can replace it, because the server
+/// runs its code, at first as root.
 fn believed(shim: &Path) -> Result<(), Fault> {
     trust::is_only_ours(shim).map_err(|e| {
-        let mend = "install it where root alone may write, such as /usr/local/lib/seekless";
+        let mend = "install it where only root may write, such as /usr/local/lib/seekless";
         Fault::new(Exit::Permission, format!("the shim {} is not used: {e}; {mend}", shim.display()))
     })
 }
@@ -170,19 +172,22 @@ fn place(service: Service, units: Option<&Path>) -> PathBuf {
     units.unwrap_or(Path::new(UNITS)).join(format!("{}.d", service.unit())).join(NAME)
 }
 
-/// Whether a drop-in counts: systemd runs here, or a folder for another system's units is named.
+/// Whether a drop-in takes effect: systemd runs here, or a folder for another system's units is given.
 fn counts(units: Option<&Path>) -> bool {
     units.is_some() || Path::new(SYSTEMD).is_dir()
 }
 
-/// Whether a drop-in of ours is there.
+/// Whether the drop-in exists. An error if it was made by somebody else.
 fn ours_or_nothing(path: &Path) -> Result<bool, Fault> {
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(e) => return Err(fault("cannot look at", path, &e)),
         Ok(meta) if meta.is_file() => {}
         Ok(_) => {
-            return Err(Fault::new(Exit::Failed, format!("{} is no file; it is left alone", path.display())));
+            return Err(Fault::new(
+                Exit::Failed,
+                format!("{} is not a file; it is left alone", path.display()),
+            ));
         }
     }
     let text = fs::read_to_string(path).map_err(|e| fault("cannot read", path, &e))?;
@@ -194,7 +199,8 @@ fn ours_or_nothing(path: &Path) -> Result<bool, Fault> {
 }
 
 /// The text. systemd reads `%` as a specifier, and a quote would end the value. `filtered`: the unit has a
-/// filter of system calls that allows what the shim does; it stays off under one that nobody has looked at.
+/// filter of system calls that allows the shim's calls. Under a filter that was not checked, the shim stays
+/// off.
 fn drop_in(shim: &Path, socket: &Path, filtered: bool) -> Result<String, Fault> {
     let plain = |path: &Path| {
         let text =
@@ -257,7 +263,7 @@ mod tests {
         disable(&units).unwrap();
         assert!(!path.parent().unwrap().exists(), "nothing is left behind");
 
-        // The operator's own.
+        // The operator's own drop-in.
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "[Service]\n").unwrap();
         assert!(enable(&units, &shim).unwrap_err().message.contains("left alone"));
@@ -268,7 +274,7 @@ mod tests {
         assert!(enable(&units, &shim).is_err() && !folder.path().join("elsewhere").exists());
     }
 
-    /// The path that is given leads elsewhere: what counts is where it ends.
+    /// The given path is a symlink; its target counts.
     #[test]
     fn a_library_that_another_user_can_write_is_refused_with_the_part_of_its_path() {
         use std::os::unix::fs::PermissionsExt;

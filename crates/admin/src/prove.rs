@@ -1,10 +1,10 @@
 //! `seekless prove`: what Seekless gains on a running server, with that server's own clients.
 //!
 //! Blocks of time alternate in which the daemon serves every call and in which it passes every call. In both,
-//! shims ask and report as always, so bytes and waits are counted in the same way. A call that is passed
-//! still costs its question: some tens of microseconds beside a disk read of milliseconds. A process that
-//! observes (`seekless observe`) counts reads in both, and reads ahead in one; waits are not known there.
-//! Disk time is the kernel's (`io_ticks` of the disks the daemon has met).
+//! shims ask and report as always, so bytes and waits are counted in the same way. A passed call still costs
+//! its question: some tens of microseconds beside a disk read of milliseconds. A process that observes
+//! (`seekless observe`) counts reads in both and reads ahead in one; waits are not known there. Disk time is
+//! taken from the kernel (`io_ticks` of the disks that the daemon has met).
 
 mod page;
 mod statistics;
@@ -32,29 +32,30 @@ use self::statistics::{Block, Estimate, Proof, Reading, Verdict, is_certain, pro
 
 pub use try_out::{TryArgs, run_try};
 
-/// Shortest wait that counts as suffering where none is given: players buffer for longer.
+/// Minimum of the wait that counts as suffering, if none is given: players buffer for longer.
 const WAIT_MAX_MIN: Duration = Duration::from_secs(5);
 
-/// Shortest block. A stream of which nothing is heard for 30 s is forgotten with what was read ahead for it.
-/// In a shorter block of passed calls it is not, and what its client took meanwhile would count as taken in
-/// the next.
+/// Minimum length of a block. A stream without a report for 30 s is forgotten together with its read-ahead.
+/// In a shorter block of passed calls it is not forgotten, and what its client took meanwhile would count as
+/// taken in the next block.
 const BLOCK_MIN: Duration = Duration::from_secs(35);
 
-/// How often the state is read, and a lease renewed.
+/// Interval at which the state is read, and a lease renewed.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// A daemon serves again so long after the last word of a prover that died. Three looks: one may be late.
+/// Length of a lease: the daemon serves again this long after the last request of a prover that died. Three
+/// intervals, because one may be late.
 const LEASE_MS: u32 = 3_000;
 
-/// Blocks in a row without a delivered byte; then there is no traffic to prove anything with.
+/// Number of consecutive blocks without a delivered byte after which there is no traffic to prove anything
+/// with.
 const EMPTY_MAX: usize = 2;
 
-/// A block is watched for suffering clients from so long after the switch on.
+/// Seconds after the switch from which a block is checked for suffering clients.
 const SUFFERS_FROM_S: f64 = 3.0;
 
 /// What `try` cannot know, said beside what it found.
-const AFTER_TRY: &str = "no program waited for Seekless meanwhile; a server that is preloaded (`seekless run`, \
-    `seekless enable`) has the reads that it waits for put in order too, which often gains more";
+const AFTER_TRY: &str = "no program waited for Seekless; a preloaded server (`seekless run`, `seekless enable`) has its misses put in order too, which often gains more";
 
 /// How it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,23 +66,23 @@ enum Leave {
     Off,
 }
 
-/// Proves on a running server what Seekless gains: alternates blocks of time without and with it.
+/// Measure on a running server what Seekless gains: blocks of time without it and with it alternate.
 #[derive(Args, Clone, Debug)]
 pub struct ProveArgs {
-    /// Longest time it may take; 0 only leaves the daemon as --leave says
+    /// Longest time it may take, at most a week; 0 only sets what --leave says
     #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = week_at_most)]
     at_most: Duration,
-    /// Length of a block, of which the first part is left out; 35 s or more
+    /// Length of a block, 35s or more; its first part is not counted
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
-    /// Stop when more than one read in a hundred waits longer than this [default: twice the p99 as found, at
-    /// least 5s]
+    /// Stop when more than one read in a hundred waits longer than this, at most a week [default: twice the
+    /// p99 at the start, 5s or more]
     #[arg(long, value_name = "TIME", value_parser = wait)]
     wait_max: Option<Duration>,
-    /// How to leave it [default: as it was found]
+    /// State of the daemon at the end: on (calls are served) or off (calls pass) [default: as it was]
     #[arg(long, value_enum, value_name = "on|off")]
     leave: Option<Leave>,
-    /// Where the daemon listens [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Write the result as a page for a browser
@@ -118,14 +119,14 @@ impl Stopped {
         match self {
             Stopped::Certain => "it is certain",
             Stopped::TimeIsUp => "the time is up",
-            Stopped::ClientsSuffered => "clients would have suffered: reads waited longer than --wait-max",
+            Stopped::ClientsSuffered => "reads waited longer than --wait-max",
             Stopped::NoTraffic => "no client read anything",
             Stopped::Interrupted => "it was interrupted",
         }
     }
 }
 
-/// Everything that a proof says.
+/// The result of a proof.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     version: String,
@@ -170,7 +171,7 @@ impl Kind {
     }
 }
 
-/// What can be known to fail before anything is measured.
+/// Checks everything that can be known to fail before anything is measured.
 fn possible(args: &ProveArgs) -> Result<(), Fault> {
     if args.at_most < 2 * args.block {
         let what = "--for is shorter than two blocks, one without and one with; give it more time";
@@ -182,7 +183,7 @@ fn possible(args: &ProveArgs) -> Result<(), Fault> {
 /// `seekless prove`.
 ///
 /// # Errors
-/// Options that cannot be met; no daemon answers or may be told by us; it has met no disk, or no server
+/// The options cannot be met; no daemon answers, or it refuses this user; it has met no disk, or no server
 /// reports its reads to it.
 pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
     if !args.at_most.is_zero() {
@@ -191,7 +192,7 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
     measure("prove", &args)
 }
 
-/// For the command of this name.
+/// Measures for the command of this name.
 fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
     let socket = args.socket.clone().map_or_else(state::socket, Ok)?;
     let found = control::status(&socket)?.1;
@@ -208,7 +209,7 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
         return Ok(Exit::Ok);
     }
     let disks = measurable(&found)?;
-    // A server that is at its limit as it is found must not end its own proof.
+    // A server that is at its limit already must not end its own proof.
     let usual = quantile(0.99, found.delivered.reads, &found.delivered.waits);
     let wait_max =
         args.wait_max.unwrap_or_else(|| WAIT_MAX_MIN.max(Duration::from_secs_f64(2.0 * usual / 1e3)));
@@ -236,7 +237,7 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
     };
     let stopped = prover.run(args);
     prover.bar.finish_and_clear();
-    // Whatever happened. If the daemon is gone, so is the lease.
+    // In any case. If the daemon is gone, so is the lease.
     let left = leave_as(&socket, leave);
     let stopped = stopped?;
     left?;
@@ -269,12 +270,12 @@ fn leave_as(socket: &Path, leave: Leave) -> Result<(), Fault> {
     Ok(control::pass_all(socket, lease)?)
 }
 
-/// The disks whose time can be read; one line where there is nothing to measure.
+/// The disks whose time can be read; an error of one line if there is nothing to measure.
 fn measurable(found: &StatusReport) -> Result<Vec<String>, Fault> {
     let missing = |message: &str| Err(Fault::new(Exit::Missing, message));
     if found.watch.is_some() {
         return missing(
-            "the kernel does not tell `watch` how much a read took, so nothing can be proved there; preload the server: seekless run",
+            "the kernel does not tell `watch` how much a read took, so nothing can be measured there; preload the server: seekless run",
         );
     }
     if !matches!(found.mode.as_str(), "both" | "serialise") {
@@ -282,24 +283,24 @@ fn measurable(found: &StatusReport) -> Result<Vec<String>, Fault> {
     }
     if taken(found).1 == 0 {
         return missing(
-            "no server has reported a read to this daemon yet, and none was observed; `seekless doctor` says whether it is hooked",
+            "no server has reported a read to this daemon yet, and `observe` has seen none; `seekless doctor` says whether it is hooked",
         );
     }
     let disks: Vec<String> =
         found.disks.iter().map(|d| d.name.clone()).filter(|d| disk_s(d).is_some()).collect();
     if disks.is_empty() {
-        return missing("this daemon has met no disk whose time the kernel counts (/sys/block/*/stat)");
+        return missing("this daemon serves no disk whose busy time the kernel counts (/sys/block/*/stat)");
     }
     Ok(disks)
 }
 
-/// Bytes and reads that clients took, as shims reported them or, where it observes, the page cache told.
+/// Bytes and reads that clients took, as reported by shims or, with `observe`, by the page cache.
 fn taken(report: &StatusReport) -> (u64, u64) {
     let observed = report.observe.as_ref().map_or((0, 0), |observe| (observe.bytes, observe.reads));
     (report.delivered.bytes + observed.0, report.delivered.reads + observed.1)
 }
 
-/// Time in which a disk had something to do, seconds since the kernel met it.
+/// Time in which a disk was busy, in seconds since the kernel met it.
 fn disk_s(disk: &str) -> Option<f64> {
     if !is_device_name(disk) {
         return None;
@@ -309,9 +310,9 @@ fn disk_s(disk: &str) -> Option<f64> {
 }
 
 struct Prover {
-    /// Of the command.
+    /// Name of the command.
     name: &'static str,
-    /// The time that has passed.
+    /// Shows the elapsed time.
     bar: seekless_output::ProgressBar,
     socket: PathBuf,
     disks: Vec<String>,
@@ -319,7 +320,7 @@ struct Prover {
     ended: Arc<AtomicBool>,
     blocks: Vec<Block>,
     wait_max_ms: f64,
-    /// Blocks that were told of.
+    /// Number of blocks already printed.
     said: usize,
 }
 
@@ -353,7 +354,7 @@ impl Prover {
         }
     }
 
-    /// One block from its switch to its end.
+    /// Measures one block from its switch to its end.
     fn block(&self, served: bool, args: &ProveArgs) -> Result<Measured, Fault> {
         let lease = if served { 0 } else { LEASE_MS };
         control::pass_all(&self.socket, lease)?;
@@ -391,7 +392,7 @@ impl Prover {
         })
     }
 
-    /// A line a block, for the user who waits.
+    /// Prints a line for each block.
     fn tell(&mut self) {
         for block in &self.blocks[self.said..] {
             let line = format!(
@@ -414,17 +415,18 @@ enum Measured {
     End(Stopped),
 }
 
-/// Heads or tails, from the kernel's random bytes.
+/// A random bit from the kernel.
 fn coin() -> bool {
     RandomState::new().build_hasher().finish() & 1 == 1
 }
 
-/// `, p99 12 ms`; nothing where waits are not known.
+/// `, p99 12 ms`; empty if waits are not known.
 fn wait_in_words(p99_ms: f64) -> String {
     if p99_ms > 0.0 { format!(", p99 {p99_ms:.0} ms") } else { String::new() }
 }
 
-/// `3.12 (95 % interval 2.90 to 3.36)`. An interval over more than two powers of ten says nothing in digits.
+/// `3.12 (95 % interval 2.90 to 3.36)`. An interval over more than two powers of ten is not printed in
+/// digits.
 fn in_words(estimate: &Option<Estimate>) -> String {
     match estimate {
         Some(e) if e.high > 100.0 * e.low => format!("{:.2} (too few blocks for an interval)", e.ratio),
@@ -446,7 +448,7 @@ fn verdict(result: &Outcome) -> String {
             format!("Seekless gains nothing here: the ratio of disk time per delivered byte is {estimate}.")
         }
         Verdict::Uncertain if result.proof.disk_time.is_none() => {
-            "Nothing is proved: too few blocks were measured; give it more time (--for).".into()
+            "No result: too few blocks were measured; give it more time (--for).".into()
         }
         Verdict::Uncertain => {
             format!(
@@ -456,13 +458,13 @@ fn verdict(result: &Outcome) -> String {
     }
 }
 
-/// For people.
+/// The text for people.
 fn words(result: &Outcome) -> String {
     let mut lines = vec![
         verdict(result),
         format!("throughput, with over without: {}", in_words(&result.proof.throughput)),
     ];
-    // Where reads are observed, waits are not known.
+    // With `observe`, waits are not known.
     if result.proof.p99.is_some() {
         lines.push(format!("p99 wait of a read, without over with: {}", in_words(&result.proof.p99)));
     }
@@ -485,7 +487,7 @@ fn words(result: &Outcome) -> String {
     }
     if result.reports_lost > 0 {
         lines.push(format!(
-            "{} reads were not reported for want of room; throughput is understated",
+            "{} reads were not reported because the ring was full; throughput is understated",
             result.reports_lost
         ));
     }

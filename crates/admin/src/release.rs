@@ -1,4 +1,4 @@
-//! `seekless release`: a running daemon lets go of a file system, so that it can be unmounted.
+//! `seekless release`: makes a running daemon close the files of a file system, so that it can be unmounted.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use seekless_base::{Exit, Fault};
 use seekless_frontend::control::{self, AskError};
 use seekless_frontend::state;
 
-/// Has the daemon let go of every file of a folder's file system, so that it can be unmounted
+/// Have a running daemon close every file of a folder's file system, so that it can be unmounted
 #[derive(Args, Clone, Debug)]
 pub struct ReleaseArgs {
-    /// A folder, or a file, of each file system
+    /// A folder or file on each file system to release
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Where the daemon listens, `watch` or `observe` too [default: $SEEKLESS_SOCKET, else daemon.sock in the
-    /// state folder]
+    /// Socket of the daemon, `watch` or `observe` [default: $SEEKLESS_SOCKET, else daemon.sock in the state
+    /// folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -24,7 +24,7 @@ pub struct ReleaseArgs {
 /// `seekless release`.
 ///
 /// # Errors
-/// There is no such folder; no daemon answers, or it may not be told by us; a read there does not end.
+/// There is no such folder; no daemon answers, or it does not obey this user; a read there does not end.
 pub fn run_release(args: ReleaseArgs) -> Result<Exit, Fault> {
     let socket = args.socket.map_or_else(state::socket, Ok)?;
     for dir in &args.dirs {

@@ -1,4 +1,4 @@
-//! `seekless top`: a running daemon, looked at every second.
+//! `seekless top`: shows a running daemon, updated every second.
 
 mod draw;
 mod model;
@@ -16,22 +16,22 @@ use seekless_frontend::{control, state};
 use self::draw::{Shown, draw};
 use self::model::{Follower, View, text};
 
-/// Shortest and longest time between two looks. A daemon writes its status in a millisecond.
+/// Shortest and longest time between two samples, seconds. A daemon writes its status in a millisecond.
 const EVERY: (f64, f64) = (0.1, 60.0);
 
-/// Shows what a running daemon does with its disks, until `q`.
+/// Show what a running daemon does with its disks, until `q`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
-    /// Where the daemon listens [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Time between two looks
+    /// Time between two samples, in seconds (0.1 to 60)
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = every)]
     interval: f64,
-    /// Look for one interval, print it as text, and end
+    /// Sample one interval, print it as text, and end
     #[arg(long)]
     once: bool,
-    /// The same as JSON, to standard output or to FILE
+    /// Sample one interval and write it as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -58,10 +58,10 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
         return Ok(Exit::Ok);
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        let message = "there is no terminal to show it on; `seekless top --once` and `--json` need none";
+        let message = "the screen needs a terminal; `seekless top --once` and `--json` need none";
         return Err(Fault::new(Exit::Missing, message));
     }
-    // Before the screen changes: a daemon that is not there is a line and not a flicker.
+    // Before the screen changes, so that a missing daemon gives an error line and no flicker.
     let mut screen = Screen {
         socket,
         interval,
@@ -77,7 +77,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
     ended.map_err(fault)?.map(|()| Exit::Ok)
 }
 
-/// Two looks, one interval apart.
+/// Two reports, one interval apart.
 fn look_once(socket: &Path, interval: Duration) -> Result<View, Fault> {
     let mut follower = Follower::default();
     follower.next(control::status(socket)?.1);
@@ -99,7 +99,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Until a key ends it; the inner error is the daemon's.
+    /// Runs until a key ends it. The inner error is the daemon's.
     fn show(&mut self, terminal: &mut DefaultTerminal) -> io::Result<Result<(), Fault>> {
         let mut next = Instant::now() + self.interval;
         loop {
@@ -122,7 +122,7 @@ impl Screen {
         }
     }
 
-    /// Whether that was the end.
+    /// Handles a key. Returns whether it ends the program.
     fn key(&mut self, key: KeyEvent) -> bool {
         let last = self.view.disks.len().saturating_sub(1);
         match key.code {

@@ -1,15 +1,15 @@
-//! Which system calls a service's unit allows, read from its files: what the shim would do may end the
-//! service otherwise.
+//! The system calls that a service's unit allows, read from its files: a forbidden call of the shim may end
+//! the service.
 //!
-//! Read are the unit and its drop-ins, as systemd does: a later line adds to the list of an earlier one, `~`
-//! takes away, nothing begins anew. Of systemd's groups only those are known that have what the shim needs.
+//! The unit and its drop-ins are read as in systemd: a later line adds to the list of an earlier one, `~`
+//! removes, an empty value resets. Only those of systemd's groups are known that contain calls of the shim.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use seekless_base::{Exit, Fault};
 
-/// Where systemd looks for units, the first wins; drop-ins of all of them count.
+/// Where systemd looks for units. The first one wins; drop-ins of all of them count.
 const FOLDERS: [&str; 6] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -19,11 +19,11 @@ const FOLDERS: [&str; 6] = [
     "/lib/systemd/system",
 ];
 
-/// Longest unit that is read, bytes. Half would do for every unit there is; double is read as well.
+/// Maximum length of a unit in bytes. Half would be enough for every existing unit; double can be read too.
 const UNIT_BYTES_MAX: u64 = 1 << 20;
 
-/// What the shim calls, beside what every program calls when it is loaded and reads a file: the call, and the
-/// groups of systemd that have it.
+/// System calls of the shim, besides those that every program makes when it is loaded and reads a file; with
+/// the groups of systemd that contain each.
 const NEEDED: [(&str, &[&str]); 14] = [
     ("cachestat", &[]),
     ("mincore", &[]),
@@ -41,7 +41,7 @@ const NEEDED: [(&str, &[&str]); 14] = [
     ("preadv2", &["@basic-io", "@system-service"]),
 ];
 
-/// Settings that bring a filter along which forbids nothing that the shim does.
+/// Settings that install a filter which allows all calls of the shim.
 const HARMLESS: [&str; 13] = [
     "SystemCallArchitectures",
     "MemoryDenyWriteExecute",
@@ -58,19 +58,19 @@ const HARMLESS: [&str; 13] = [
     "RestrictAddressFamilies",
 ];
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnitFilter {
-    /// The unit's programs begin under a filter.
+    /// Whether the unit's programs start under a filter.
     pub(crate) is_there: bool,
-    /// Calls that the shim makes and that would end the program.
+    /// System calls of the shim that would end the program.
     pub(crate) forbidden: Vec<&'static str>,
-    /// No socket to the daemon can be had.
+    /// Whether a socket to the daemon is forbidden.
     pub(crate) no_socket: bool,
 }
 
 impl UnitFilter {
-    /// Of a unit, in these folders; `None`: where systemd looks.
+    /// Reads a unit in these folders; `None` means where systemd looks.
     pub(crate) fn of(unit: &str, folder: Option<&Path>, own: &str) -> UnitFilter {
         let folders: Vec<PathBuf> = match folder {
             Some(folder) => vec![folder.to_path_buf()],
@@ -95,7 +95,7 @@ impl UnitFilter {
 
     fn parse(text: &str) -> UnitFilter {
         let text = text.replace("\\\n", " ");
-        // Of each call whether it is named; and whether the list is one of what is allowed.
+        // For each call, whether it is named; and whether the list is one of allowed calls.
         let (mut named, mut allows) = ([false; NEEDED.len()], None);
         let (mut families, mut families_allow): (Vec<String>, Option<bool>) = (Vec::new(), None);
         let (mut errno, mut harmless) = (false, false);
@@ -110,7 +110,7 @@ impl UnitFilter {
                         let word = word.split(':').next().unwrap_or(word);
                         for (known, (call, groups)) in named.iter_mut().zip(NEEDED) {
                             if word == call || word == "@known" || groups.contains(&word) {
-                                // In a list of what is forbidden a line without `~` takes away.
+                                // In a list of forbidden calls, a line without `~` removes.
                                 *known = takes != allow_list;
                             }
                         }
@@ -145,12 +145,12 @@ impl UnitFilter {
         UnitFilter {
             is_there: harmless || allows.is_some(),
             no_socket,
-            // One that fails is no more than a daemon that is not there.
+            // If a call only fails, the shim behaves as without a daemon.
             forbidden: if errno { Vec::new() } else { forbidden },
         }
     }
 
-    /// Why the shim does not go with this unit, and what would help.
+    /// Why the shim cannot be used with this unit, and what would help.
     pub(crate) fn refusal(&self, unit: &str) -> Option<Fault> {
         let instead = "or use `seekless watch` or `seekless observe`";
         if !self.forbidden.is_empty() {

@@ -21,16 +21,16 @@ const LINES_MAX: u64 = 1000;
 /// rights.
 #[derive(Args, Clone, Debug)]
 pub struct BitratesArgs {
-    /// The folder
+    /// Folder with media files
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Write the table to FILE, which appears whole [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write what was found as JSON, with what is left out and why: to standard output or to FILE
+    /// Write what was found as JSON, and what is left out and why, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// We parse the file at standard input
+    /// Parse the one file at standard input
     #[arg(long, hide = true)]
     one: bool,
 }

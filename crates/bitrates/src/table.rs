@@ -131,6 +131,6 @@ pub(crate) fn replaceable(path: &Path) -> Result<(), Fault> {
     }
     let name = name_to_text(path.as_os_str().as_bytes());
     let what =
-        format!("cannot write {name}: it is there and holds no table; choose another file, or remove it");
+        format!("cannot write {name}: it exists and holds no table; choose another file, or remove it");
     Err(Fault::new(Exit::Usage, what))
 }

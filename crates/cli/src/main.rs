@@ -23,9 +23,9 @@ struct Seekless {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a command with the shim in front of it, starting a daemon if none runs
+    /// Run a command with the shim in front of its reads; start a daemon if none runs
     Run(seekless_daemon::cli::RunArgs),
-    /// Serve shims until told to stop; `daemon status` shows what it is doing
+    /// Serve shims until told to stop; `daemon status` shows what it does
     Daemon(seekless_daemon::cli::DaemonArgs),
     /// Serve every program that reads under folders, without a preload, until interrupted
     Watch(seekless_daemon::cli::WatchArgs),
@@ -33,17 +33,17 @@ enum Command {
     Observe(seekless_daemon::cli::ObserveArgs),
     /// Show on the terminal what a running daemon does with its disks
     Top(seekless_admin::top::TopArgs),
-    /// Try for some minutes what reading ahead gains for the programs that read under folders
+    /// Measure for some minutes what reading ahead gains for the programs that read under folders
     Try(seekless_admin::prove::TryArgs),
-    /// Prove what Seekless gains on a running server, with its own clients
+    /// Measure what Seekless gains on a running server, with its own clients
     Prove(seekless_admin::prove::ProveArgs),
     /// Preload the shim into a server that systemd starts
     Enable(seekless_admin::enable::EnableArgs),
     /// Remove what `enable` wrote
     Disable(seekless_admin::enable::DisableArgs),
-    /// Have a running daemon let go of a file system, so that it can be unmounted
+    /// Have a running daemon close the files of a file system, so that it can be unmounted
     Release(seekless_admin::release::ReleaseArgs),
-    /// Is a process hooked, and what would help here?
+    /// Say whether a process is hooked, and what would help here
     Doctor(seekless_admin::doctor::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
     Serve(seekless_http::cli::ServeArgs),
@@ -51,9 +51,9 @@ enum Command {
     Get(seekless_http::cli::GetArgs),
     /// Write a table of bitrates from the headers of media files, for `--bitrates`
     Bitrates(seekless_bitrates::cli::BitratesArgs),
-    /// Disks: what is there, how fast each really is, and kernel settings that follow from it
+    /// List disks, measure them, and set the kernel by what was measured
     Disk(seekless_admin::disk::cli::DiskArgs),
-    /// Put paths in the order in which their disk reads them best, and read ahead of their consumer
+    /// Sort paths into the order in which their disk reads them best, and read ahead of their consumer
     Order(seekless_order::cli::OrderArgs),
     /// Write the contents of files as one tar stream, in the order in which their disk reads them best
     CatSet(seekless_order::cat::CatSetArgs),

@@ -80,7 +80,7 @@ fn a_table_is_written_from_headers() {
     assert!(bitrates(&["-o", table.to_str().unwrap()], dir.path()).status.success());
     let done = bitrates(&["-o", at("text").to_str().unwrap()], dir.path());
     assert_eq!(done.status.code(), Some(2));
-    assert!(text(&done.stderr).contains("it is there and holds no table; choose another file"));
+    assert!(text(&done.stderr).contains("it exists and holds no table; choose another file"));
     for (wrong, status) in [("none", 5), ("text", 2)] {
         let done = bitrates(&[], &at(wrong));
         let said = text(&done.stderr);

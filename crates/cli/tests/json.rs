@@ -42,7 +42,7 @@ fn a_run_gives_the_statistics_of_its_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let done = seekless(&["run", "--json", "-", "--", "true"], dir.path());
     let said = String::from_utf8_lossy(&done.stderr);
-    if said.contains("is neither beside") {
+    if said.contains("is neither next to") {
         return println!("skipped: the shim is not built");
     }
     let statistics: Value = serde_json::from_slice(&done.stdout).expect(&said);
@@ -85,7 +85,7 @@ fn a_list_is_not_taken_for_the_place_of_the_summary() {
         let done = seekless(&[command, "--json", "list"], dir.path());
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!((done.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-        assert!(said.contains("list: it is there and holds no JSON"), "{said}");
+        assert!(said.contains("list: it exists and holds no JSON"), "{said}");
         assert_eq!(std::fs::read_to_string(&list).unwrap(), "a\nb\n");
     }
 }

@@ -227,6 +227,29 @@ fn table(page: &str, heading: &str) -> BTreeSet<String> {
     unique
 }
 
+/// Where the values of options are parsed: a file, and the beginning of the function or `impl`; empty: all of
+/// the file.
+const VALUES: [(&str, &str); 6] = [
+    ("policy/src/config.rs", "impl core::str::FromStr for LongestWait"),
+    ("options/src/values.rs", ""),
+    ("options/src/queue.rs", "fn overlap("),
+    ("daemon/src/cli.rs", "fn octal("),
+    ("http/src/cli/serve.rs", "fn coordination("),
+    ("http/src/cli/serve.rs", "fn address("),
+];
+
+fn wrong_values() -> BTreeSet<String> {
+    let said = VALUES.into_iter().flat_map(|(file, start)| {
+        let text = fs::read_to_string(repository().join("crates").join(file)).unwrap();
+        let at = text.find(start).unwrap_or_else(|| panic!("{file}: {start} has moved"));
+        let text = text[at..].split("#[cfg(test)]").next().unwrap();
+        let text = if start.is_empty() { text } else { text.split("\n}\n").next().unwrap() };
+        let code: Vec<&str> = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+        messages(&code.join("\n"))
+    });
+    said.collect()
+}
+
 fn compare(said: &BTreeSet<String>, page: &str, heading: &str) {
     let written = table(page, heading);
     assert!(!said.is_empty() && !written.is_empty());
@@ -250,6 +273,11 @@ fn every_log_line_is_on_the_page() {
 #[test]
 fn every_error_that_ends_a_command_is_on_the_page() {
     compare(&endings(&sources()), &page(), "What ends a command");
+}
+
+#[test]
+fn every_wrong_value_is_on_the_page() {
+    compare(&wrong_values(), &page(), "Wrong values");
 }
 
 #[test]

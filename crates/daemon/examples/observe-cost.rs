@@ -1,8 +1,8 @@
 //! What `seekless observe` costs a read of bytes that are in memory.
 //!
 //! `observe-cost PROGRAM DIR [BYTES] [ROUNDS]`: PROGRAM is `seekless`, DIR a folder on a disk's file system.
-//! A loop of `pread`s of BYTES (64 KiB) from the start of a file that is all in memory to its end, over and
-//! over; without `observe` and with it. The two take turns, ROUNDS times. The table shows the median round's
+//! A loop of `pread`s of BYTES (64 KiB) reads a file that is wholly in memory from start to end, over and
+//! over, without `observe` and with it. The two alternate, ROUNDS times. The table shows the median round's
 //! microseconds of processor time a read of each, their difference and their ratio.
 
 use std::fs::{self, File};
@@ -17,10 +17,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 const FILE_BYTES: u64 = 64 << 20;
 
-/// How long each arm of a round reads.
+/// Duration of each arm of a round.
 const READS_FOR: Duration = Duration::from_millis(400);
 
-/// Reads between two looks at the clock, and fewest batches of an arm.
+/// Reads between two queries of the clock; below, the minimum number of batches of an arm.
 const BATCH: u32 = 64;
 const BATCHES_MIN: usize = 31;
 
@@ -48,8 +48,8 @@ impl Drop for Observe {
     }
 }
 
-/// Microseconds of processor time a read takes this thread, the median of many batches: other programs on the
-/// machine do not count.
+/// Microseconds of this thread's processor time per read, the median of many batches, so that other programs
+/// on the machine do not count.
 fn read(file: &File, bytes: usize) -> f64 {
     let mut buffer = vec![0u8; bytes];
     let began = Instant::now();

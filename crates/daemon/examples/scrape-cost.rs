@@ -2,9 +2,9 @@
 //!
 //! `scrape-cost PROGRAM DIR [ROUNDS] [SECONDS] [STREAMS]`: PROGRAM is `seekless`, DIR a folder that can be
 //! written to. A daemon follows STREAMS streams (10,000), each of a file without content. A round has two
-//! halves of SECONDS (30) each, in turns: nothing asks; its metrics are asked for once a second, on a
-//! connection of its own each time, as Prometheus text. The table shows the daemon's share of a core in
-//! both, the difference, and its memory of no file (`RssAnon`) at the beginning and at the end.
+//! halves of SECONDS (30) each. In one, no request is made. In the other, the metrics are requested once a
+//! second as Prometheus text, each time on a new connection. The table shows the daemon's share of a core in
+//! both, the difference, and its anonymous memory (`RssAnon`) at the beginning and at the end.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ const USAGE: &str = "scrape-cost PROGRAM DIR [ROUNDS] [SECONDS] [STREAMS]";
 const READ: u64 = 64 << 10;
 const FILE_BYTES: u64 = 16 << 20;
 
-/// How often each stream reads.
+/// Interval between two reads of each stream.
 const STREAM_READS_EVERY: Duration = Duration::from_secs(20);
 
 struct Daemon {
@@ -70,14 +70,14 @@ impl Daemon {
         ticks as f64 / rustix::param::clock_ticks_per_second() as f64
     }
 
-    /// KiB of memory that no file is behind.
+    /// Anonymous memory in KiB.
     fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
         line.and_then(|l| l.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
     }
 
-    /// Bytes of an answer.
+    /// Length of an answer in bytes.
     fn scrape(&self) -> usize {
         let mut stream = TcpStream::connect(&self.metrics).expect("it listens");
         let host = &self.metrics;
@@ -89,7 +89,7 @@ impl Daemon {
         answer.len()
     }
 
-    /// One request, and the end of it.
+    /// Makes one request, and waits for its end.
     fn ask(&self, file: &Path, offset: u64) {
         let file = File::open(file).expect("it is there");
         let path = CString::new(self.socket.as_os_str().as_bytes()).expect("a path has no zero");

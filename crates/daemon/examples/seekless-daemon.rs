@@ -1,4 +1,4 @@
-//! The daemon's commands by themselves, for trying them out and for the tests.
+//! The daemon's commands alone, for trials and for the tests.
 
 use std::process::ExitCode;
 

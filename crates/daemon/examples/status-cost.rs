@@ -2,9 +2,8 @@
 //!
 //! `status-cost PROGRAM DIR [TIMES]`: PROGRAM is `seekless`, DIR a folder on the disk to start it from. A
 //! daemon runs from PROGRAM itself. A copy of it in DIR, which nothing else has mapped, asks it TIMES (20)
-//! times with its pages in memory, and as often after they were put out: those of the program alone, so that
-//! the libraries and the rest of the machine stay as they are. What is read then depends on `read_ahead_kb`
-//! of the disk.
+//! times with its pages in memory, and as often after the program's own pages were evicted. The libraries and
+//! the rest of the machine stay as they are. How much is read then depends on `read_ahead_kb` of the disk.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -18,7 +17,7 @@ use seekless_kernel::residency::{cachestat, page_bytes};
 
 const USAGE: &str = "status-cost PROGRAM DIR [TIMES]";
 
-/// How long the daemon may take to listen.
+/// Maximum time for the daemon to listen.
 const START_MAX: Duration = Duration::from_secs(10);
 
 struct Daemon(Child);
@@ -30,7 +29,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Bytes of the program that are in memory.
+/// Bytes of the program in memory.
 fn resident(program: &Path) -> u64 {
     let file = File::open(program).expect("the copy is there");
     let bytes = file.metadata().expect("it has a length").len();
@@ -66,7 +65,7 @@ fn main() {
     let folder = tempfile::tempdir_in(dir).expect("the folder can be written to");
     let copy = folder.path().join("seekless");
     fs::copy(&program, &copy).expect("the program can be read");
-    // What is not on the disk yet stays in memory whatever is advised.
+    // Pages not yet written to the disk stay in memory despite the advice.
     File::open(&copy).expect("the copy is there").sync_all().expect("it reaches the disk");
     let socket = folder.path().join("daemon.sock");
     let mut command = Command::new(&program);

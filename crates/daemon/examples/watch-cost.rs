@@ -3,8 +3,8 @@
 //! `watch-cost PROGRAM DIR [BYTES] [ROUNDS]`: PROGRAM is `seekless`, DIR a folder on a disk's file system. A
 //! loop of `pread`s of one range of a file, all in memory, pinned to one processor; without `watch`, with it
 //! (the file is wholly in memory, so it is not announced), and with it announcing every read; the worker's
-//! threads pinned to the reader's processor, to another, or not at all. The arms take turns, ROUNDS times;
-//! the table shows the median round's microseconds a read, and the difference to "without".
+//! threads pinned to the reader's processor, to another, or not at all. The arms alternate, ROUNDS times; the
+//! table shows the median round's microseconds per read, and the difference to "without".
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -94,7 +94,7 @@ fn only(cpu: usize) -> CpuSet {
 
 /// Microseconds a read.
 fn measure(arm: &Arm, program: &Path, dir: &Path, path: &Path, bytes: usize) -> f64 {
-    // A child inherits where its parent may run.
+    // A child inherits the processors of its parent.
     let mut everywhere = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| everywhere.set(cpu));
     sched_setaffinity(None, &everywhere).expect("any processor");
@@ -107,7 +107,7 @@ fn measure(arm: &Arm, program: &Path, dir: &Path, path: &Path, bytes: usize) -> 
         }
     }
     sched_setaffinity(None, &only(0)).expect("a processor");
-    // Opened under the watch: files opened before are not announced.
+    // Opened under the watch, because files opened before are not announced.
     let file = File::open(path).expect("it is there");
     let mut buffer = vec![0; bytes];
     let read = |buffer: &mut [u8]| file.read_exact_at(buffer, 0).expect("it can be read");

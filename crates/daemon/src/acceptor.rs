@@ -1,10 +1,10 @@
-//! The acceptor: connections in, each to the thread of its user.
+//! The acceptor: accepts connections and hands each to the thread of its user.
 //!
-//! It decides whose a connection is and whether it is served ([`crate::accounts`], [`crate::shares`],
-//! [`crate::strikes`]), empties the rings of reports, and hands the sockets over when another daemon takes
-//! its place. It makes no call that a user's descriptor can hold up. Closing a connection is one where a
-//! packet with a descriptor waits in it, so it looks at the packet first, and has such a connection closed by
-//! the thread of its user ([`crate::user_thread`]).
+//! It decides to which user a connection belongs and whether it is served ([`crate::accounts`],
+//! [`crate::shares`], [`crate::strikes`]), empties the rings of reports, and hands the sockets over when
+//! another daemon takes its place. It makes no call that a user's descriptor can block. Closing a connection
+//! is such a call if a packet with a descriptor waits in it. So the acceptor checks for a packet first, and
+//! leaves such a connection to the thread of its user ([`crate::user_thread`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -37,56 +37,56 @@ use crate::strikes::{Strikes, Weight};
 use crate::take_over::HandOver;
 use crate::user_thread::UserThread;
 
-/// Marks of what an event is about.
+/// Marks that identify the source of an event.
 const STOP: u64 = 0;
 const WAKE: u64 = 1;
 const FIRST_LISTENER: u64 = 2;
 
-/// Events taken at once: there are no more sources.
+/// Maximum number of events taken at once: there are no more sources.
 const EVENTS: usize = 8;
 
-/// Connections accepted at once, before the rings get their turn. At half of it the shims of a server that
-/// starts take twice as many rounds; at double reports wait twice as long.
+/// Maximum number of connections accepted at once, before the rings get their turn. At half, the shims of a
+/// server that starts take twice as many rounds; at double, reports wait twice as long.
 const ACCEPTS: usize = 64;
 
-/// How often the rings are emptied once there is one. A viewer of 10 Mb/s reads 6 KiB meanwhile. At half of
-/// it an idle machine is woken 400 times a second; at double one user may report half as many reads
+/// Interval at which the rings are emptied, if there are any. A viewer of 10 Mb/s reads 6 KiB meanwhile. At
+/// half, an idle machine is woken 400 times a second; at double, one user may report half as many reads
 /// ([`crate::rings`]).
 const REPORTS_EVERY: Duration = Duration::from_millis(5);
 
-/// How often what users hold is looked through. At half of it an idle machine is woken ten times a second; at
-/// double a user whose thread hangs is let go of that much later.
+/// Interval at which the connections and places of users are checked. At half, an idle machine is woken ten
+/// times a second; at double, a user whose thread hangs is released that much later.
 const TICK: Duration = Duration::from_millis(200);
 
-/// A thread that has been busy with one thing for so long hangs: its user's connections are let go of until
-/// it comes back. At half of it a machine without a processor to spare looks like that; at double the user's
-/// servers wait as long more, once.
+/// A thread busy with one thing for this long counts as hung: its user's connections are released until it
+/// returns. At half, a machine with busy processors seems hung; at double, the user's servers wait that much
+/// longer, once.
 const HANGS: Duration = Duration::from_secs(1);
 
-/// A user without connections keeps its thread for so long. At half of it a server with a miss a minute has
-/// it started twice as often, which takes 50 us; at double idle threads are kept for as long more.
+/// How long a user without connections keeps its thread. At half, a server with a miss a minute has its
+/// thread started twice as often, which takes 50 us; at double, idle threads are kept for twice as long.
 const THREAD_IDLE: Duration = Duration::from_secs(10);
 
-/// Most users with a thread of their own. Users beyond share one: Samba has a user for each client. At half
-/// of it a file server of 200 users has some that can hold each other up; at double a hostile user of many
-/// numbers costs as many threads more.
+/// Maximum number of users with a thread of their own. Further users share one: Samba has a user for each
+/// client. At half, a file server of 200 users has some that can block each other; at double, a hostile user
+/// with many user ids costs twice as many threads.
 const THREADS_MAX: usize = 256;
 
-/// Who shares a thread: no user has this number.
+/// The id of the shared thread; no user has it.
 const SHARED: u32 = u32::MAX;
 
-/// Descriptors that the thread of a user may have to close before its connections wait elsewhere
-/// ([`crate::limbo`]). At half of it they come back for one more look, at double a hostile user holds as many
-/// descriptors more.
+/// Maximum number of descriptors queued for closing in the thread of a user. Beyond it, connections wait in
+/// [`crate::limbo`]. At half, they are checked once more; at double, a hostile user holds twice as many
+/// descriptors.
 const TO_CLOSE_MAX: usize = 256;
 
-/// Steps of handing over in line: a daemon that takes over sends two.
+/// Maximum number of queued takeover steps: a daemon that takes over sends two.
 const WISHES_MAX: usize = 16;
 
-/// How long the end of a daemon may take to close what nobody has accepted.
+/// Maximum time at the end of a daemon for closing connections that were not accepted.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 
-/// A step that another daemon asks for.
+/// A step requested by another daemon.
 pub(crate) struct TakeOverWish {
     pub(crate) client: Arc<Client>,
     pub(crate) step: TakeOverStep,
@@ -96,26 +96,26 @@ struct User {
     thread: UserThread,
     /// When it last had a connection.
     used: Instant,
-    /// That it hangs has been said.
+    /// Whether its hang has been logged.
     hangs: bool,
 }
 
 pub(crate) struct Acceptor {
     front: Arc<Front>,
     listener: Listener,
-    /// The listening sockets are not looked at: there is no descriptor for another connection.
+    /// Whether accepting is paused, because there is no descriptor for another connection.
     paused: bool,
     stop: UnixStream,
     epoll: OwnedFd,
     users: HashMap<u32, User>,
     limbo: Limbo,
-    /// A connection that not even limbo had room for. While there is one, no other is accepted.
+    /// A connection that did not even fit into limbo. While there is one, no other is accepted.
     last_straw: Option<OwnedFd>,
     wishes: Receiver<TakeOverWish>,
     hand_over: HandOver,
 }
 
-/// What the acceptor is made of.
+/// The parts of an acceptor.
 pub(crate) struct Parts {
     pub(crate) settings: Arc<DaemonSettings>,
     pub(crate) listener: Listener,
@@ -129,7 +129,7 @@ pub(crate) struct Parts {
 
 impl Acceptor {
     /// # Errors
-    /// The kernel has no event queue to give.
+    /// The kernel provides no event queue.
     pub(crate) fn new(parts: Parts) -> io::Result<Acceptor> {
         let Parts { settings, listener, stop, engine, statistics, shared, rings, hand_over } = parts;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -180,7 +180,7 @@ impl Acceptor {
         sockets.into_iter().try_for_each(|(i, socket)| self.add(socket, FIRST_LISTENER + i as u64))
     }
 
-    /// Looks at the listening sockets no more.
+    /// Stops accepting.
     fn leave_listeners(&self) {
         for socket in self.listener.sockets() {
             let _ = epoll::delete(&self.epoll, socket);
@@ -227,10 +227,10 @@ impl Acceptor {
         self.close();
     }
 
-    /// Says goodbye: no new connections, an answer for each request that waits.
+    /// Ends: accepts no more, and answers each waiting request.
     fn close(self) {
         let Acceptor { listener, front, stop, users, .. } = self;
-        // With it ends what nobody has accepted, and the descriptors in there.
+        // This also closes connections that were not accepted, and the descriptors in them.
         let listening = thread::Builder::new().name("closes".into()).spawn(move || drop(listener));
         front.engine.close();
         users.into_values().for_each(|user| user.thread.end());
@@ -247,7 +247,7 @@ impl Acceptor {
             let Some(socket) = self.listener.sockets().nth(number) else { return };
             match fdpass::accept(socket) {
                 Ok(connection) => self.welcome(number, connection),
-                // Those who wait there go on by their own patience.
+                // Waiting clients time out by themselves.
                 Err(Errno::MFILE | Errno::NFILE) => {
                     self.front.count(|c| c.connections_over_bound += 1);
                     return self.pause();
@@ -264,14 +264,14 @@ impl Acceptor {
         }
     }
 
-    /// Takes a connection in, or lets go of it: a shim whose connection is closed reads for itself.
+    /// Accepts a connection or closes it. A shim whose connection is closed reads for itself.
     fn welcome(&mut self, number: usize, socket: OwnedFd) {
         self.front.count(|c| c.connections += 1);
         let Ok(peer) = fdpass::peer(socket.as_fd()) else {
             return self.dismiss(SHARED, socket);
         };
-        // Before anything is looked up about it, which takes ten times as long as this. Root's number, or the
-        // daemon's own, may be that of a container, which is another user.
+        // Checked before any lookup about the connection, which takes ten times as long. Root's id, or the
+        // daemon's own, may be that of a container, which counts as another user.
         let is_itself = !lock(&self.front.shares).trusts(peer.uid);
         if is_itself && self.is_muted(peer.uid) {
             return self.dismiss(peer.uid, socket);
@@ -285,7 +285,7 @@ impl Acceptor {
         if !(is_itself && uid == peer.uid) && self.is_muted(uid) {
             return self.dismiss(uid, socket);
         }
-        // 0: not in our process namespace.
+        // 0 means that the process is not in our process namespace.
         if let Ok(pid @ 1..) = u32::try_from(peer.pid) {
             self.front.shared.callers.called(pid);
         }
@@ -310,7 +310,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether a user is not heard now, which is counted.
+    /// Whether a user is muted now; counts the connection if so.
     fn is_muted(&mut self, uid: u32) -> bool {
         let muted = lock(&self.front.strikes).is_muted(uid, Instant::now()) || self.hangs(uid);
         if muted {
@@ -319,8 +319,8 @@ impl Acceptor {
         muted
     }
 
-    /// Whose thread serves this user: where there are too many, all others share one. Root and the daemon's
-    /// own user always have theirs.
+    /// The id of the thread that serves this user. If there are too many, all further users share one. Root
+    /// and the daemon's own user always have their own.
     fn number(&self, uid: u32) -> u32 {
         let full = self.users.len() >= THREADS_MAX && !self.users.contains_key(&uid);
         if full && !lock(&self.front.shares).trusts(uid) { SHARED } else { uid }
@@ -334,7 +334,7 @@ impl Acceptor {
                     self.users.insert(number, User { thread, used: Instant::now(), hangs: false });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "no thread for another user: its calls are passed");
+                    tracing::warn!(%error, "cannot start a thread for another user; its calls pass");
                     return None;
                 }
             }
@@ -350,14 +350,13 @@ impl Acceptor {
         let hangs = user.thread.busy_for(now_ms) >= HANGS;
         if hangs && !std::mem::replace(&mut user.hangs, true) {
             tracing::warn!(
-                "a descriptor that a process of user {uid} has passed holds up a call: that user's servers read for \
-                 themselves until it comes back"
+                "a descriptor that a process of user {uid} passed blocks a call; that user's servers read for themselves until it returns"
             );
         }
         hangs
     }
 
-    /// Lets go of a connection. Where descriptors wait in it, the thread of its user closes it.
+    /// Closes a connection. If descriptors wait in it, the thread of its user closes it.
     fn dismiss(&mut self, uid: u32, socket: OwnedFd) {
         if fdpass::dismiss(socket.as_fd()) {
             return;
@@ -373,7 +372,7 @@ impl Acceptor {
         }
     }
 
-    /// Has connections closed whose users' threads have room again.
+    /// Has connections in limbo closed if their users' threads have room again.
     fn empty_limbo(&mut self) {
         for _ in 0..self.limbo.len().min(TO_CLOSE_MAX) {
             let Some((uid, socket)) = self.limbo.take() else { return };
@@ -413,7 +412,7 @@ impl Acceptor {
         }
     }
 
-    /// Another daemon wants our place.
+    /// Another daemon asks to take over.
     fn take_over(&mut self, client: &Client, step: TakeOverStep) -> Result<(), RefuseReason> {
         if !self.front.settings.hands_over || self.hand_over.released() {
             return Err(RefuseReason::Kind);
@@ -425,8 +424,8 @@ impl Acceptor {
                 if offered { Ok(()) } else { Err(RefuseReason::Kind) }
             }
             TakeOverStep::Serving => {
-                // The other daemon has the same sockets open: closing ours would not take them out of the
-                // queue of events.
+                // The other daemon has the same sockets open, so closing ours would not remove them from the
+                // event queue.
                 self.leave_listeners();
                 self.listener.disown();
                 self.listener = Listener::none();

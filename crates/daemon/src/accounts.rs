@@ -1,12 +1,12 @@
-//! Whose a connection is, and what it may ask for beside reads.
+//! To which user a connection belongs, and what it may request besides reads.
 //!
-//! What one user may take is counted for a number. Of a process of this machine's own users that is its user.
-//! Root and the daemon's own user are bounded by nothing and may tell the daemon to hand over or to pass
-//! every call, so a number that looks like theirs is not enough: root of a container has it too. Such a
-//! process connects through the path, belongs to the daemon's user namespace, and sees the daemon's mounts or
-//! has all of the daemon's capabilities, with which it could do the same by other means (`ptrace`). Every
-//! other process with such a number is counted by its mounts, so that two containers are two users. The
-//! processes of a user namespace that a user has made are that user's, whatever numbers they have.
+//! The shares of a user are counted by an account number. For a process of this machine's own users, that is
+//! its user id. Root and the daemon's own user have no bounds and may tell the daemon to hand over or to pass
+//! every call. So a user id that looks like theirs is not enough, because root of a container has it too. A
+//! trusted process connects through the path, belongs to the daemon's user namespace, and either sees the
+//! daemon's mounts or has all of the daemon's capabilities, with which it could do the same in other ways
+//! (`ptrace`). Every other process with such an id is counted by its mounts, so that two containers are two
+//! users. The processes of a user namespace that a user has made count as that user's, whatever their ids.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::BorrowedFd;
@@ -14,16 +14,16 @@ use std::os::fd::BorrowedFd;
 use seekless_kernel::fdpass::Peer;
 use seekless_kernel::peer::{self, Standing};
 
-/// User numbers from here on may belong to a user namespace (`/etc/subuid` begins at 100,000); those below
-/// are accounts of the machine and are not looked up.
+/// User ids from here on may belong to a user namespace (`/etc/subuid` begins at 100,000). Those below are
+/// accounts of the machine and are not looked up.
 const MAYBE_SUBORDINATE: u32 = 65_536;
 
-/// Numbers of others than users of this machine begin here.
+/// First account number of processes that are not users of this machine.
 const OTHERS: u32 = 1 << 31;
 
-/// The number for which a connection is counted. `None`: it may not connect here.
+/// The account number of a connection. `None`: it may not connect here.
 ///
-/// `at_path`: through the socket's path, which a process must be able to reach.
+/// `at_path`: whether it came through the socket's path, which a process must be able to reach.
 pub(crate) fn account(socket: BorrowedFd<'_>, peer: Peer, at_path: bool) -> Option<u32> {
     let is_own = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
     let unquestioned = at_path && !is_own && peer.uid < MAYBE_SUBORDINATE;
@@ -35,10 +35,10 @@ pub(crate) fn account(socket: BorrowedFd<'_>, peer: Peer, at_path: bool) -> Opti
 
 fn decide(uid: u32, is_own: bool, at_path: bool, standing: Option<Standing>) -> Option<u32> {
     match standing {
-        // It cannot be looked at: in another process namespace, or gone.
+        // It cannot be examined: it is in another process namespace, or gone.
         None if at_path => Some(if is_own { other(&(uid, "unseen")) } else { uid }),
         None => None,
-        // A container with users of its own has the path, or nothing.
+        // A container with its own users may connect only through the path.
         Some(standing) if !standing.same_users => at_path.then(|| match standing.owner {
             Some(owner) if owner != 0 => owner,
             _ => other(&(uid, "namespace")),

@@ -1,7 +1,7 @@
 //! Socket activation: the service manager makes the listening socket and passes it to the daemon. The socket
-//! is there before the daemon, and stays while the daemon is started again; who connects meanwhile waits.
+//! exists before the daemon, and stays while the daemon restarts; connections made meanwhile wait.
 //!
-//! The path, its permission bits and its end are the service manager's: nothing here changes them.
+//! The service manager owns the path, its permission bits and its removal: nothing here changes them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,17 +13,17 @@ use rustix::net::SocketAddrUnix;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::{fdpass, service};
 
-/// A listening socket that was passed, and where it listens.
+/// A listening socket that was passed, and its path.
 pub(crate) struct Activated {
     pub(crate) path: PathBuf,
     pub(crate) socket: OwnedFd,
 }
 
-/// The socket that was passed to this process; `None`: none was. `asked`: where it is to listen, if that was
-/// said; `mode`: permission bits that were asked for.
+/// The socket that was passed to this process; `None` if there is none. `asked`: the path where it should
+/// listen, if given; `mode`: the permission bits that it should have.
 ///
 /// # Errors
-/// It is none to listen at, or not the one that was asked for; there are several.
+/// Not a listening socket, not the one that was asked for, or several sockets.
 pub(crate) fn socket(asked: Option<&Path>, mode: Option<u32>) -> Result<Option<Activated>, Fault> {
     let usage = |message: String| Err(Fault::new(Exit::Usage, message));
     let mut all = service::passed().map_err(|error| {
@@ -40,7 +40,7 @@ pub(crate) fn socket(asked: Option<&Path>, mode: Option<u32>) -> Result<Option<A
     let path = path_of(passed.socket.as_fd());
     let Some(path) = path.filter(|_| fdpass::listens(passed.socket.as_fd())) else {
         return usage(format!(
-            "what systemd passes by {unit} is no Unix socket with a path that listens and keeps packets apart; write \
+            "what systemd passes by {unit} is not a listening packet socket with a path; write \
              ListenSequentialPacket=PATH there, without Accept=yes"
         ));
     };
@@ -60,13 +60,13 @@ pub(crate) fn socket(asked: Option<&Path>, mode: Option<u32>) -> Result<Option<A
     Ok(Some(Activated { path, socket: passed.socket }))
 }
 
-/// The path that a socket is bound to; `None`: it has none, or is no Unix socket.
+/// The path that a socket is bound to; `None` if it has none or is not a Unix socket.
 fn path_of(socket: BorrowedFd<'_>) -> Option<PathBuf> {
     let address = SocketAddrUnix::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
     Some(OsStr::from_bytes(address.path_bytes()?).into())
 }
 
-/// Whether both name one file.
+/// Whether both paths name the same file.
 fn same(a: &Path, b: &Path) -> bool {
     a == b || matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }

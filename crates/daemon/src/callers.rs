@@ -1,11 +1,11 @@
-//! Which processes have called at the socket: another door leaves the reads of those with the shim to it.
+//! The processes that have called at the socket. Another door ignores the reads of those that have the shim.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 
 use seekless_engine::lock;
 
-/// Most processes remembered; beyond it all are forgotten, and come again with their next miss.
+/// Maximum number of processes. Beyond it all are forgotten, and added again with their next miss.
 const CALLERS_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl Callers {
         callers.insert(pid);
     }
 
-    /// Whether this process, or another that had its number, has called.
+    /// Whether this process, or another with the same id before, has called.
     pub(crate) fn has_called(&self, pid: u32) -> bool {
         lock(&self.0).contains(&pid)
     }

@@ -28,8 +28,7 @@ mod watch;
 pub use crate::engine_args::EngineArgs;
 pub use crate::run::RunArgs;
 
-/// Serves shims until it is told to stop (SIGTERM, SIGINT). At SIGUSR2 the program that is installed now
-/// takes over.
+/// Serve shims until SIGTERM or SIGINT. At SIGUSR2 the installed program takes over.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DaemonArgs {
@@ -37,49 +36,50 @@ pub struct DaemonArgs {
     command: Option<DaemonCommand>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Where to listen [default: the socket that systemd passes, else $SEEKLESS_SOCKET, else daemon.sock in
+    /// Path to listen at [default: the socket that systemd passes, else $SEEKLESS_SOCKET, else daemon.sock in
     /// the state folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
     #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
-    /// Most shims connected at once
+    /// Most shims connected at once, 1 to 1000000; beyond it connections are closed at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections: u32,
-    /// Give up a request after this many seconds, whatever its disk does: its caller goes on by itself (a
-    /// shim does after 60 in any case)
+    /// Pass a request after this many seconds (0.01 to 1000000), whatever its disk does; its caller then
+    /// reads for itself, a shim after 60 in any case
     #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
     give_up: f64,
-    /// Write the statistics every so many seconds
+    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
-    /// to FILE, always the latest
+    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
+    /// each, or to FILE, which always holds the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
-    /// Take over from the daemon that listens there, without a lost request; where none does, start as usual
+    /// Take over from the daemon that listens at the socket, without losing a request; if none does, start as
+    /// usual
     #[arg(long)]
     take_over: bool,
-    /// End when this process, our parent, does; and remove the socket's folder then
+    /// End when this process, our parent, ends; then remove the socket's folder
     #[arg(long, hide = true, value_name = "PID")]
     parent: Option<i32>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 enum DaemonCommand {
-    /// Show what a running daemon is doing
+    /// Show what a running daemon does
     Status {
-        /// Where it listens [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+        /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
-        /// As JSON, to standard output or to FILE
+        /// Print JSON, to standard output or to FILE
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
         json: Option<PathBuf>,
-        /// As Prometheus text, for a textfile collector: to standard output or to FILE, which appears whole
+        /// Print Prometheus text for a textfile collector, to standard output or to FILE, which appears whole
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE", conflicts_with = "json")]
         prometheus: Option<PathBuf>,
     },
@@ -111,7 +111,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
     settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
-    // One that ends with its parent would leave that parent without a daemon of its own.
+    // If it ended with its parent, its successor would leave that parent without a daemon.
     settings.hands_over = args.parent.is_none();
     let folder = settings.socket.parent().map(Path::to_path_buf);
     if let Some(parent) = args.parent {
@@ -119,7 +119,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     }
     let socket = settings.socket.clone();
     let (take_over, decisions) = (args.take_over, &args.engine.engine.decisions);
-    // At a socket that was passed, whoever listened there has ended: nobody would answer.
+    // A passed socket means that the last daemon there has ended, so none would answer.
     let take_over = take_over && activated.is_none();
     let mut inherited =
         take_over.then(|| take_over::ask(&socket, settings.socket_mode)).transpose()?.flatten();
@@ -130,7 +130,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         return Err(Fault::new(Exit::Failed, what));
     }
     args.engine.open_log(&mut settings)?;
-    // Before anybody can ask: while they read no disk is idle enough to be looked at.
+    // Before the socket is open: while clients read, no disk is idle enough to be probed.
     for disk in settings.engine.survey(None) {
         seekless_output::eprintln!("seekless daemon: {disk}");
     }
@@ -166,10 +166,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
             reload.go_on(&daemon, &mut manager);
         }
         if daemon.hand_over().is_done() {
-            // The other one answers there, and speaks to the service manager.
+            // The other daemon answers there, and talks to the service manager.
             metrics = None;
         } else {
-            // The thread that answers shims has to answer; that this one lives says little.
+            // The watchdog checks the thread that answers shims; that this thread runs proves little.
             manager.alive(|| control::settings(&socket).is_ok());
         }
         if next.is_some_and(|at| Instant::now() < at) {
@@ -185,7 +185,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         manager.stopping();
     }
     drop(metrics);
-    // The statistics outlive the acceptor by a moment.
+    // The statistics thread ends a moment after the acceptor.
     if let Some(report) = daemon.status().or(last)
         && args.json.is_some()
     {
@@ -201,8 +201,8 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
 /// `seekless run`: the exit status is the command's own, 128 + n if signal n ended it.
 ///
 /// # Errors
-/// The shim is not to be found, no daemon can be started, or the command itself cannot be started for want of
-/// memory or processes. (A command that is not there or not executable is status 127 or 126, as in a shell.)
+/// The shim is not found, no daemon can be started, or there is no memory or process for the command. (A
+/// command that does not exist or is not executable is status 127 or 126, as in a shell.)
 pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
     run::run(&args)
 }
@@ -213,19 +213,19 @@ pub use watch::{WatchArgs, run_watch};
 /// The socket of a daemon that has another door as well.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArgs {
-    /// Listen neither for shims nor for `daemon status`
+    /// Listen for no shims and answer no `daemon status`
     #[arg(long)]
     pub(crate) no_socket: bool,
-    /// Where to listen [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Path to listen at [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal [default: 666 for root's daemon, 600 otherwise]
+    /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
     #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
     socket_mode: Option<u32>,
 }
 
 impl SocketArgs {
-    /// The settings of the daemon behind it.
+    /// The settings of the daemon at this socket.
     fn settings(&self, engine: &EngineArgs) -> Result<DaemonSettings, Fault> {
         let mut settings = engine.settings(self.socket.clone().map_or_else(state::own_socket, Ok)?)?;
         settings.socket_mode = self.socket_mode.unwrap_or(settings.socket_mode);

@@ -1,6 +1,6 @@
 //! One connection of a shim, shared by the thread of its user, which reads from it, and the thread that
-//! answers. Whoever lets go of it last, it is closed by the thread of its user: unread packets may hold
-//! descriptors, and their end is that of the connection.
+//! answers. Whichever drops it last, the thread of its user closes it: unread packets may hold descriptors,
+//! which are closed with the connection.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,17 +10,17 @@ use seekless_kernel::deferred::{Closer, DeferredFd};
 use seekless_kernel::fdpass;
 use seekless_wire::Frame;
 
-/// No request waits.
+/// No waiting request.
 const NONE: u64 = 0;
 
 /// The sending side of a connection. Sends never wait: an answer that its shim does not read is lost.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: DeferredFd,
-    /// Number of the request that waits for an answer; [`NONE`] if none does. The thread that takes it out
-    /// answers, so no request is answered twice whatever crosses.
+    /// Number of the request that waits for an answer, or [`NONE`]. The thread that takes the number out
+    /// answers the request, so no request is answered twice, whatever the timing.
     waiting: AtomicU64,
-    /// A status is on its way.
+    /// Whether a status is being sent.
     status: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ impl Client {
         Client { socket, waiting: AtomicU64::new(NONE), status: AtomicBool::new(false) }
     }
 
-    /// Notes that a request waits. `false` if one does already.
+    /// Records a waiting request. Returns `false` if one waits already.
     pub(crate) fn begin(&self, number: u64) -> bool {
         self.waiting.compare_exchange(NONE, number, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -41,12 +41,12 @@ impl Client {
         self.waiting.load(Ordering::Acquire) != NONE
     }
 
-    /// Notes that a status is on its way. `false` if one is already.
+    /// Records that a status is being sent. Returns `false` if one is already.
     pub(crate) fn begin_status(&self) -> bool {
         !self.status.swap(true, Ordering::AcqRel)
     }
 
-    /// The status has been sent whole.
+    /// The status has been sent completely.
     pub(crate) fn end_status(&self) {
         self.status.store(false, Ordering::Release);
     }
@@ -54,29 +54,29 @@ impl Client {
     /// Answers the request, if it still waits.
     pub(crate) fn answer(&self, number: u64, frame: Frame<'_>) {
         if self.waiting.compare_exchange(number, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            // A client that is gone is noticed by the thread of its user.
+            // The thread of the user notices that the client is gone.
             let _ = self.send(frame);
         }
     }
 
-    /// Answers a request that nobody else will answer.
+    /// Answers a request that no other thread will answer.
     pub(crate) fn reply(&self, frame: Frame<'_>) {
         self.waiting.store(NONE, Ordering::Release);
         let _ = self.send(frame);
     }
 
-    /// Sends one frame.
     pub(crate) fn send(&self, frame: Frame<'_>) -> Result<(), Errno> {
         self.send_with(frame, None)
     }
 
-    /// Sends one frame with a descriptor beside it.
+    /// Sends one frame, with a descriptor if given.
     pub(crate) fn send_with(
         &self,
         frame: Frame<'_>,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(), Errno> {
-        // Only an overlong status part has no encoding, and parts are cut to size where they are made.
+        // Only a status part that is too long cannot be encoded, and parts are cut to size where they are
+        // made.
         let packet = frame.encode().ok_or(Errno::MSGSIZE)?;
         fdpass::send(self.socket.as_fd(), packet.as_bytes(), descriptor)
     }

@@ -25,7 +25,7 @@ use crate::start_error::StartError;
 use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
 use crate::take_over::{HandOver, Inheritance};
 
-/// Descriptors a waiting request holds: its connection, the file as passed, the file opened again.
+/// Descriptors held by a waiting request: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 
 /// Descriptors for everything else.
@@ -49,25 +49,25 @@ impl Daemon {
     /// Starts listening and serving, on threads of its own.
     ///
     /// # Errors
-    /// The socket or the threads cannot be had.
+    /// The socket cannot be made, or a thread cannot be started.
     pub fn start(settings: DaemonSettings) -> Result<Daemon, StartError> {
         let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
         Daemon::start_at(settings, listener, ring_number())
     }
 
-    /// The same at a socket that the service manager has made.
+    /// Starts at a socket that the service manager has made.
     ///
     /// # Errors
-    /// The socket or the threads cannot be had.
+    /// The socket cannot be used, or a thread cannot be started.
     pub(crate) fn start_activated(settings: DaemonSettings, at: Activated) -> Result<Daemon, StartError> {
         let listener = Listener::activated(at)?;
         Daemon::start_at(settings, listener, ring_number())
     }
 
-    /// The same at what another daemon has handed over.
+    /// Starts with the sockets that another daemon has handed over.
     ///
     /// # Errors
-    /// The threads cannot be had.
+    /// A thread cannot be started.
     pub(crate) fn start_inheriting(
         settings: DaemonSettings,
         from: &mut Inheritance<'_>,
@@ -75,10 +75,10 @@ impl Daemon {
         Daemon::start_at(settings, from.listener.take().unwrap_or_else(Listener::none), from.ring)
     }
 
-    /// The same without a socket: no shim can connect.
+    /// Starts without a socket: no shim can connect.
     ///
     /// # Errors
-    /// The threads cannot be had.
+    /// A thread cannot be started.
     pub(crate) fn start_unreachable(settings: DaemonSettings) -> Result<Daemon, StartError> {
         Daemon::start_at(settings, Listener::none(), ring_number())
     }
@@ -144,7 +144,7 @@ impl Daemon {
         self.stop.try_clone()
     }
 
-    /// The settings in force.
+    /// The settings in use.
     pub(crate) fn settings(&self) -> Arc<DaemonSettings> {
         self.settings.clone()
     }
@@ -154,48 +154,49 @@ impl Daemon {
         self.engine.clone()
     }
 
-    /// Whether every call is passed now, for another door.
+    /// Whether every call is passed at present, for another door.
     pub(crate) fn passing(&self) -> Arc<Passing> {
         self.passing.clone()
     }
 
-    /// Which processes have called, for another door.
+    /// The processes that have called, for another door.
     pub(crate) fn callers(&self) -> Arc<Callers> {
         self.callers.clone()
     }
 
-    /// Whose reading is limited, for another door.
+    /// The processes whose reading is limited, for another door.
     pub(crate) fn limits(&self) -> Arc<Limits> {
         self.limits.clone()
     }
 
-    /// Shows another door in the statistics; the first one, if there are several.
+    /// Adds another door to the statistics; only the first call counts.
     pub(crate) fn show(&self, report: ReportDoor) {
         let _ = self.door.set(report);
     }
 
-    /// The state of now.
+    /// The current state.
     pub fn status(&self) -> Option<StatusReport> {
         state_of(&self.statistics)
     }
 
-    /// A way to ask for the state of now from another thread. The daemon's statistics live as long as it does.
+    /// A function that returns the current state, for another thread. The daemon's statistics live as long as
+    /// it does.
     pub(crate) fn asker(&self) -> impl Fn() -> Option<StatusReport> + Send + Sync + 'static {
         let statistics = self.statistics.clone();
         move || state_of(&statistics)
     }
 
-    /// What this daemon hands over when another takes its place.
+    /// What this daemon hands over if another takes its place.
     pub(crate) fn hand_over(&self) -> &HandOver {
         &self.hand_over
     }
 
-    /// Waits until the daemon has ended, or for this long; whether it has.
+    /// Waits until the daemon has ended, or for this long. Returns whether it has ended.
     pub fn wait(&self, at_most: Duration) -> bool {
         self.wait_unless(at_most, || false)
     }
 
-    /// The same, or until something else has come.
+    /// Waits until the daemon has ended, for this long, or until `come` returns `true`.
     pub(crate) fn wait_unless(&self, at_most: Duration, come: impl Fn() -> bool) -> bool {
         let until = Instant::now() + at_most;
         while self.thread.as_ref().is_some_and(|t| !t.is_finished()) {
@@ -211,7 +212,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Full means that it has been told already.
+        // A full socket means that it has been told already.
         let _ = self.stop.write(&[0]);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -225,26 +226,26 @@ fn state_of(statistics: &Sender<Ask>) -> Option<StatusReport> {
     from.recv_timeout(Duration::from_secs(2)).ok()
 }
 
-/// A number for the rings to count on from that differs from the last daemon's, most likely: shims with an old ring mapped see
-/// by another number that they must ask. 1 to 255.
+/// First number of the rings, 1 to 255. It most likely differs from the last daemon's, and a changed number
+/// tells shims with an old ring that they must ask for a new one.
 fn ring_number() -> u8 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     (since_epoch.as_millis() % 255) as u8 + 1
 }
 
-/// Most ranges of a file set that are added and not taken: each holds a descriptor, and all of them together
-/// an eighth of what there is.
+/// Maximum number of ranges of a file set that are added and not taken. Each holds a descriptor; all of them
+/// together get an eighth of the descriptors.
 pub(crate) fn file_set_ranges(descriptors: u64) -> usize {
     usize::try_from(descriptors / 8 / SETS_MAX as u64).unwrap_or(usize::MAX).clamp(1, RANGES_MAX)
 }
 
-/// Most files that the streams of one disk keep open: one for each, and where the limit is low an eighth of
-/// it, so that several disks have room.
+/// Maximum number of files that the streams of one disk keep open: one for each stream; with a low limit an
+/// eighth of the descriptors, so that several disks have room.
 fn descriptors_kept(descriptors: u64) -> u64 {
     (StreamConfig::default().streams_max as u64).min(descriptors / 8).max(1)
 }
 
-/// Raises the descriptor limit as far as it goes, and says how far that is.
+/// Raises the descriptor limit as far as possible, and returns it.
 fn descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -255,7 +256,7 @@ fn descriptors() -> u64 {
     current.unwrap_or(u64::MAX)
 }
 
-/// How many connections so many descriptors allow.
+/// Maximum number of connections with this many descriptors.
 fn connections_possible(descriptors: u64) -> usize {
     let file_sets = (SETS_MAX * file_set_ranges(descriptors)) as u64;
     let others = DESCRIPTORS_RESERVED + descriptors_kept(descriptors) + file_sets;

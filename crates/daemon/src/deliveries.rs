@@ -1,9 +1,9 @@
-//! What servers read and how long their misses took, as their shims report it: the same whether calls are
+//! What servers read and how long their misses took, as reported by their shims: the same whether calls are
 //! served or passed.
 //!
-//! A miss is seen twice: when the shim asks, and when it reports the read it has made afterwards. The time
-//! between is what the server waited, to within [`crate::acceptor`]'s look at the rings. A read that is
-//! reported without a question before it was a hit, and waited for nothing.
+//! A miss is seen twice: when the shim asks, and when it reports the read afterwards. The time between is the
+//! wait of the server, to within the interval at which [`crate::acceptor`] empties the rings. A reported read
+//! without a question before it was a hit, and did not wait.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,13 +12,14 @@ use hdrhistogram::Histogram;
 use seekless_frontend::status::DeliveryReport;
 use seekless_policy::FileId;
 
-/// Questions whose read is not reported yet. A client beyond is not timed.
+/// Maximum number of questions whose read is not reported yet. Further ones are not timed.
 const ASKED_MAX: usize = 8192;
 
-/// A read is not waited for longer: the call was another one (a mapping), or its report was lost.
+/// Maximum time from question to report. After it, the call was of another kind (a mapping), or its report
+/// was lost.
 const ASKED_FOR: Duration = Duration::from_secs(120);
 
-/// Longest wait told apart from longer ones, microseconds.
+/// Longest wait that is resolved, in microseconds.
 const LONGEST_US: u64 = 120_000_000;
 
 /// The account.
@@ -33,7 +34,7 @@ impl Default for Deliveries {
     fn default() -> Deliveries {
         Deliveries {
             asked: HashMap::new(),
-            // Two digits; the bounds are constants that the constructor accepts.
+            // Two digits; the constructor accepts these constant bounds.
             waits: Histogram::new_with_bounds(1, LONGEST_US, 2).expect("constant bounds are valid"),
             reads: 0,
             bytes: 0,
@@ -42,7 +43,7 @@ impl Default for Deliveries {
 }
 
 impl Deliveries {
-    /// A shim asked for a range that begins here. Of several clients at one place the first counts.
+    /// A shim asked for a range that begins here. If several clients ask at one place, the first counts.
     pub(crate) fn asked(&mut self, file: FileId, offset: u64, now: Instant) {
         if self.asked.len() >= ASKED_MAX {
             self.asked.retain(|_, at| now.saturating_duration_since(*at) < ASKED_FOR);

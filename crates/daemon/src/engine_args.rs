@@ -1,4 +1,4 @@
-//! What the engine does with the reads it is asked about: the options that `daemon`, `run` and `watch` share.
+//! The engine's options that `daemon`, `run`, `watch` and `observe` share.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,26 +11,27 @@ use seekless_policy::Mode;
 
 use crate::settings::DaemonSettings;
 
-/// What the daemon does with the reads it is asked about; shared by `daemon`, `run` and `watch`.
+/// The engine's options that `daemon`, `run`, `watch` and `observe` share.
 #[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
-    /// What every engine is told
+    /// The options of every engine
     #[command(flatten)]
     pub engine: EngineOptions,
-    /// What to do: off, track (only time calls), serialise (one read at a time a disk), prefetch (enlarge
-    /// reads, in no order), both (which --prefetch auto and --ahead need)
+    /// What to do with reads: off, track (time the calls), serialise (one read at a time for each disk),
+    /// prefetch (extend reads, in no order), both (serialise and prefetch; --prefetch auto and --ahead need
+    /// it)
     #[arg(long, default_value = "both", value_name = "MODE", help_heading = PAPERS, hide_short_help = true)]
     pub mode: Mode,
     /// How a disk's queue is served
     #[command(flatten)]
     pub queue: QueueOptions,
-    /// What file sets have of a disk
+    /// How much of a disk file sets get
     #[command(flatten)]
     pub file_sets: FileSetOptions,
 }
 
 impl EngineArgs {
-    /// What the words come to; nothing is opened or created.
+    /// The settings that the options give; nothing is opened or created.
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
@@ -40,12 +41,12 @@ impl EngineArgs {
         Ok(settings)
     }
 
-    /// Begins the decision log, if there is to be one. Once a process: it makes the file anew.
+    /// Begins the decision log if `--decisions` is given. Call it once a process: it truncates the file.
     pub(crate) fn open_log(&self, settings: &mut DaemonSettings) -> Result<(), Fault> {
         self.engine.open_log(&mut settings.engine)
     }
 
-    /// The same as words for another `seekless daemon`.
+    /// The same options as arguments for another `seekless daemon`.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
         words.extend(self.queue.words().into_iter().chain(self.file_sets.words()).map(OsString::from));
@@ -106,7 +107,7 @@ mod tests {
         struct Command {
             #[command(flatten)]
             engine: EngineArgs,
-            /// Of the command itself
+            /// An option of the command itself.
             #[arg(long)]
             own: bool,
         }

@@ -7,10 +7,10 @@
 //!                                        ^------ the engine: one queue a disk, with streams and misses
 //! ```
 //!
-//! It has no rules of its own, and waits for no disk. Which steps are in line, and how much lies in memory
-//! and is not taken, is decided in [`seekless_policy::filesets`]; when a step is read, in the policy of its
-//! disk. A program that does not read its answers stops its own set alone: what its socket has no room for
-//! waits here.
+//! This thread decides nothing and waits for no disk. [`seekless_policy::filesets`] decides which steps are
+//! queued and how many bytes lie in memory untaken; the policy of the disk decides when a step is read. A
+//! program that does not read its answers stops only its own set: answers that do not fit into its socket are
+//! queued here.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -38,61 +38,61 @@ use seekless_wire::{ADDRESS_UNKNOWN, FileSet, FileSetReady, Frame, PassReason};
 use crate::client::Client;
 use crate::daemon::file_set_ranges;
 
-/// Messages of the user threads in line: all ranges of two sets, added and taken. At half of it programs that
-/// add at the same moment may be hung up on while this thread waits for a processor; at double memory.
+/// Maximum number of queued messages from the user threads: all ranges of two sets, added and taken. At half,
+/// programs that add at the same moment may be disconnected while this thread waits for a processor; double
+/// costs memory.
 const SAID_MAX: usize = 4 * RANGES_MAX;
 
-/// File sets that one user other than root may have: a quarter, so that others always get one. At half of it
-/// two programs of a user, at double two users could have all.
+/// Maximum number of file sets of one user other than root: a quarter, so that other users always get one. At
+/// half, two programs of a user get none; at double, two users could have all.
 const OF_USER_MAX: usize = SETS_MAX / 4;
 
-/// Answers that wait for a program to read them: each of its ranges has one, and those beyond what it may
-/// add. At half of it a program that keeps within its bounds could lose its set; at double memory.
+/// Maximum number of answers queued for a program: each of its ranges has one, plus answers to ranges beyond
+/// its limit. At half, a program within its limit could lose its set; double costs memory.
 const UNSENT_MAX: usize = 2 * RANGES_MAX;
 
-/// How often it is looked whether a program has made room in its socket. At half of it more wake-ups, at
-/// double programs wait longer.
+/// Interval at which a full socket is tried again. At half, there are more wake-ups; at double, programs wait
+/// longer.
 const SEND_AGAIN: Duration = Duration::from_millis(10);
 
-/// How often the budgets of disks are looked at: as often as they change.
+/// Interval at which the budgets of disks are read: the interval at which they change.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Bytes that all sets of a disk may have in memory where nothing is read ahead, and no budget is kept: one
-/// window of a program that asks for no other. At half of it large files alternate with gaps, at double
-/// memory.
+/// Maximum of bytes in memory for all sets of a disk if nothing is read ahead and there is no budget: one
+/// window of a program that requests no other. At half, large files alternate with gaps; double costs memory.
 const ROOM_WITHOUT_BUDGET: u64 = 64 << 20;
 
-/// A range, and how it is read.
+/// A range, and how to read it.
 pub(crate) struct Added {
-    /// As the program passed it.
+    /// The file as the program passed it.
     pub(crate) source: Arc<Source>,
-    /// Opens it for the engine.
+    /// Opens the file for the engine.
     pub(crate) opener: Arc<Opener>,
     /// See [`ForwardedCall::reader`].
     pub(crate) reader: u32,
-    /// The call that would read it.
+    /// The call that would read the range.
     pub(crate) call: ForwardedCall,
     /// See [`seekless_wire::FileSetAdd::address`].
     pub(crate) address: u64,
-    /// Which of the engine's disks.
+    /// Index of its disk in the engine.
     pub(crate) disk: usize,
 }
 
-/// What the thread of a user says. A set has the number of its connection.
+/// A message from the thread of a user. A set has the number of its connection.
 pub(crate) enum Said {
-    /// A program asks for a file set; `user`: one whose sets are counted.
+    /// A program asks for a file set; `user` is the user that it counts for, if bounded.
     Open { set: u64, client: Arc<Client>, user: Option<u32>, window: u64 },
-    /// It adds a range.
+    /// The program adds a range.
     Add { set: u64, range: u32, added: Box<Added> },
-    /// A range that cannot be served.
+    /// The program adds a range that cannot be served.
     Left { set: u64, range: u32, reason: PassReason },
-    /// It has taken a range.
+    /// The program has taken a range.
     Took { set: u64, range: u32, read: bool },
-    /// It is gone.
+    /// The program is gone.
     Close { set: u64 },
 }
 
-/// The way to the thread. Dropping it ends the thread.
+/// The handle of the thread. Dropping it ends the thread.
 pub(crate) struct FileSetThread {
     said: Option<Sender<Said>>,
     thread: Option<JoinHandle<()>>,
@@ -100,10 +100,10 @@ pub(crate) struct FileSetThread {
 
 impl FileSetThread {
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(engine: Engine, report: Arc<Mutex<FileSetsReport>>) -> io::Result<FileSetThread> {
         let (to, said) = bounded(SAID_MAX);
-        // As many as there are steps in line.
+        // Bounded by the number of queued steps.
         let (answer, answers) = unbounded();
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let desk = Desk {
@@ -124,12 +124,12 @@ impl FileSetThread {
         Ok(FileSetThread { said: Some(to), thread: Some(thread) })
     }
 
-    /// Whether the thread has taken it: one that is far behind has not.
+    /// Sends a message. Returns `false` if the thread is far behind.
     pub(crate) fn tell(&self, said: Said) -> bool {
         self.said.as_ref().is_some_and(|to| to.try_send(said).is_ok())
     }
 
-    /// A connection is gone. The thread waits for nobody, so this waits for a moment at most.
+    /// A connection is gone. This blocks only for a moment, because the thread never waits.
     pub(crate) fn close(&self, set: u64) {
         let _ = self.said.as_ref().map(|to| to.send(Said::Close { set }));
     }
@@ -148,24 +148,24 @@ impl Drop for FileSetThread {
 struct Program {
     client: Arc<Client>,
     user: Option<u32>,
-    /// What its socket had no room for.
+    /// Answers that did not fit into its socket.
     unsent: VecDeque<FileSetReady>,
 }
 
-/// A step that has ended, and whether its bytes are in memory.
+/// A completed step, and whether its bytes are in memory.
 type Answer = (StepId, bool);
 
-/// What the thread runs.
+/// The state of the thread.
 struct Desk {
     engine: Engine,
     sets: FileSets,
     programs: HashMap<SetId, Program>,
     ranges: HashMap<(SetId, RangeId), Added>,
     tickets: HashMap<StepId, Ticket>,
-    /// Those that ranges lie on, and where their parts begin that have heads of their own.
+    /// The disks of the ranges, with the start addresses of their parts with own heads.
     disks: BTreeMap<usize, Vec<Lba>>,
     ranges_max: usize,
-    /// When budgets were looked at.
+    /// When the budgets were last read.
     looked: Instant,
     answer: Sender<Answer>,
     report: FileSetsReport,
@@ -225,7 +225,7 @@ impl Desk {
             }
             None => FileSet { reason: PassReason::Full, ranges: 0, window_bytes: 0 },
         };
-        // A program that cannot be told has hung up, and the thread of its user notices.
+        // If sending fails, the program has disconnected, and the thread of its user notices.
         let _ = client.send(Frame::FileSet(frame));
         if opened.is_some() {
             self.report.begun += 1;
@@ -259,12 +259,12 @@ impl Desk {
             Ok(()) => {
                 self.ranges.insert((set, id), added);
             }
-            // A set of this name or a range of that: it asks for what it cannot have.
+            // An unknown set, or a range id in use: a mistake of the program.
             Err(_) => self.leave(set, id, PassReason::BadRequest),
         }
     }
 
-    /// A range is left to its reader.
+    /// Tells the program to read a range for itself.
     fn leave(&mut self, set: SetId, id: RangeId, reason: PassReason) {
         self.report.ranges_left += 1;
         self.ready(set, id, reason);
@@ -274,7 +274,7 @@ impl Desk {
         let Some(program) = self.programs.get_mut(&set) else { return };
         program.unsent.push_back(FileSetReady { range: id.0, reason });
         program.send_again();
-        // It adds more than it may and reads no answer.
+        // The program adds more than it may and reads no answers.
         if program.unsent.len() > UNSENT_MAX {
             self.close(set);
         }
@@ -293,7 +293,7 @@ impl Desk {
         self.sets.answered(step, if came { Outcome::Came } else { Outcome::Left });
     }
 
-    /// Does what is to be done.
+    /// Execute pending actions.
     fn act(&mut self) {
         while let Some(action) = self.sets.poll() {
             match action {
@@ -327,7 +327,7 @@ impl Desk {
         }
     }
 
-    /// Asks the engine for a step; how it ended, if that is known.
+    /// Requests a step from the engine. Returns its outcome if that is known at once.
     fn ask(&mut self, step: StepId, range: (SetId, RangeId), offset: u64, len: u64) -> Option<Outcome> {
         let Some(added) = self.ranges.get(&range) else { return Some(Outcome::Left) };
         let Some(want) = Want::of(offset, len, added.call.edition.size) else { return Some(Outcome::Left) };
@@ -352,7 +352,7 @@ impl Desk {
                 0 => ROOM_WITHOUT_BUDGET,
                 budget => room(budget),
             };
-            // A set's bytes on all parts count in the room of each.
+            // A set's bytes on all parts count against the room of each part.
             (0..=parts.len()).for_each(|part| self.sets.room(lane_of(disk, part), bytes));
         }
     }
@@ -367,24 +367,23 @@ impl Desk {
 }
 
 impl Program {
-    /// Sends what its socket has room for.
+    /// Sends queued answers as far as the sockets have room.
     fn send_again(&mut self) {
         while let Some(&ready) = self.unsent.front() {
             match self.client.send(Frame::FileSetReady(ready)) {
                 Err(Errno::AGAIN | Errno::NOBUFS) => return,
-                // It has hung up; the thread of its user notices.
+                // The program has disconnected; the thread of its user notices.
                 Ok(()) | Err(_) => self.unsent.pop_front(),
             };
         }
     }
 }
 
-/// The lane of a part of a disk.
 fn lane_of(disk: usize, part: usize) -> u32 {
     (disk * IN_FLIGHT_MAX + part.min(IN_FLIGHT_MAX - 1)) as u32
 }
 
-/// A step on its way to the engine. Its disk is served already.
+/// A step being submitted to the engine. Its disk is known to be served.
 struct StepDoor<'a> {
     added: &'a Added,
     step: StepId,

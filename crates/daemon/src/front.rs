@@ -1,6 +1,6 @@
-//! What the threads of all users share: the engine, the rings of reports, and what one user may take.
+//! What the threads of all users share: the engine, the rings of reports, and the shares of users.
 //!
-//! Every lock here is held for a moment, and no call is made under it that a user can hold up.
+//! Every lock here is held only for a moment, and never across a call that a user can block.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,27 +26,27 @@ use crate::statistics::{Shared, Statistics};
 use crate::strikes::{Strikes, Weight};
 use crate::take_over::HandOver;
 
-/// See the module's words.
+/// The shared state.
 pub(crate) struct Front {
     pub(crate) settings: Arc<DaemonSettings>,
     pub(crate) engine: Engine,
     pub(crate) shared: Shared,
     pub(crate) statistics: Statistics,
-    /// Where shims report what was read; `None` in modes that need no reports.
+    /// The rings of reports; `None` in modes that need no reports.
     pub(crate) rings: Option<Mutex<Rings>>,
     pub(crate) shares: Mutex<Shares>,
     pub(crate) strikes: Mutex<Strikes>,
     pub(crate) file_sets: FileSetThread,
     pub(crate) hand_over: HandOver,
-    /// By which the daemon proves itself at the twin.
+    /// The key with which the daemon proves its identity at the twin.
     pub(crate) key: Option<Key>,
-    /// To the acceptor, which has the sockets.
+    /// Takeover steps for the acceptor, which owns the sockets.
     pub(crate) wishes: Sender<TakeOverWish>,
     /// Wakes the acceptor.
     pub(crate) wake: OwnedFd,
-    /// Connections open now.
+    /// Number of open connections.
     pub(crate) connections: AtomicUsize,
-    /// The last number that a connection was given.
+    /// The last connection number.
     pub(crate) last_mark: AtomicU64,
 }
 
@@ -56,17 +56,17 @@ impl Front {
         self.shared.started.elapsed().as_millis() as u64
     }
 
-    /// A number for a connection, from 1; no two have the same.
+    /// A new connection number, from 1; unique.
     pub(crate) fn next_mark(&self) -> u64 {
         self.last_mark.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts something.
+    /// Changes a counter.
     pub(crate) fn count(&self, add: impl FnOnce(&mut Counters)) {
         add(&mut lock(&self.shared.counters));
     }
 
-    /// This user has said something that is of no use.
+    /// Counts an invalid frame of this user.
     pub(crate) fn strike(&self, uid: u32, weight: Weight) {
         if lock(&self.shares).trusts(uid) {
             return;
@@ -74,25 +74,25 @@ impl Front {
         let mut strikes = lock(&self.strikes);
         if strikes.count(uid, weight, Instant::now()) && strikes.muted() == 1 {
             tracing::warn!(
-                "too much of what user {uid} sends is refused: it is not read for a while. Any more are counted only (users_muted)"
+                "user {uid} sends too many invalid frames; it is not read for a while. Further cases are only counted (users_muted)"
             );
         }
     }
 
-    /// Has the acceptor do a step of handing over.
+    /// Sends a takeover step to the acceptor.
     pub(crate) fn wish(&self, wish: TakeOverWish) {
-        // Full: a client that asks so often is answered by its own patience.
+        // If the queue is full, the client gets no answer and times out.
         let _ = self.wishes.try_send(wish);
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// The settings as a process of this user is told them.
+    /// The settings for a process of this user.
     pub(crate) fn told(&self, uid: u32) -> Settled {
         let ring = self.rings.as_ref().map_or(0, |rings| lock(rings).number(uid, Instant::now()));
         self.settings.wire(ring)
     }
 
-    /// The ring of this user. `None`: it is to go without.
+    /// The ring of this user. `None`: the user gets none.
     ///
     /// # Errors
     /// No memory or no descriptor for another ring.
@@ -103,13 +103,13 @@ impl Front {
         ring.map(|ring| Ok(rustix::io::fcntl_dupfd_cloexec(ring.as_fd(), 3)?)).transpose()
     }
 
-    /// The engine rests while every call is passed. A lease ends by itself.
+    /// Lets the engine rest while every call is passed. The lease expires by itself.
     pub(crate) fn rest(&self) {
         self.engine.rest(self.shared.passing.now(Instant::now()));
     }
 
-    /// Hands what one user's shims have reported to the threads of its disks. The user has shown that it can
-    /// read this file.
+    /// Takes the reports of one user's shims and hands them to the disk threads. The user has shown that it
+    /// can read this file.
     pub(crate) fn take_reports_of(&self, uid: u32, file: FileId) {
         let Some(rings) = &self.rings else { return };
         let (mut rings, now) = (lock(rings), Instant::now());
@@ -117,7 +117,7 @@ impl Front {
         rings.shown(uid, file, now);
     }
 
-    /// Hands what all users' shims have reported to the threads of its disks.
+    /// Takes the reports of all users' shims and hands them to the disk threads.
     pub(crate) fn take_reports(&self) {
         let Some(rings) = &self.rings else { return };
         let (mut rings, now) = (lock(rings), Instant::now());
@@ -140,7 +140,7 @@ impl Front {
         }
     }
 
-    /// Shows what is counted elsewhere.
+    /// Publishes counters that are kept elsewhere.
     pub(crate) fn publish(&self) {
         let muted = lock(&self.strikes).muted();
         let rings = self.rings.as_ref().map(|rings| {

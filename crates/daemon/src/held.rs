@@ -1,9 +1,9 @@
-//! Readers held in the kernel, and the promise that none is held for long.
+//! Readers that the kernel blocks, each for a bounded time.
 //!
-//! A held reader sleeps until its event is answered. The disk's reader thread does that, normally within a
-//! disk's service time; but the disk may hang, and with it whatever thread asks it anything. So every held
-//! reader stands in a [`Registry`] as well, in order of arrival, and a thread that never touches a disk lets
-//! go of those whose time is up.
+//! A blocked reader sleeps until its event is answered. The disk's thread does that, normally within a disk's
+//! service time. But the disk may hang, and with it any thread that makes a call on it. So every blocked
+//! reader is also in a [`Registry`], in order of arrival, and a thread that never touches a disk releases
+//! those whose time is up.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use seekless_engine::lock;
 use seekless_kernel::fanotify::Event;
 
-/// One held reader. Let go of at the latest when this is dropped.
+/// One blocked reader. Released at the latest when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     event: Mutex<Option<Event>>,
@@ -21,7 +21,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Lets the reader go on; `false` if another thread did already.
+    /// Releases the reader. Returns `false` if another thread has done so.
     pub(crate) fn try_release(&self) -> bool {
         let event = lock(&self.event).take();
         let held = event.is_some();
@@ -44,7 +44,7 @@ impl Drop for Held {
     }
 }
 
-/// All held readers, oldest first.
+/// All blocked readers, oldest first.
 #[derive(Debug)]
 pub(crate) struct Registry {
     queue: Mutex<VecDeque<(Instant, Weak<Held>)>>,
@@ -55,7 +55,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Readers are let go after `limit`; no more than `most` are held at once.
+    /// Readers are released after `limit`; at most `most` are blocked at once.
     pub(crate) fn new(limit: Duration, most: usize) -> Registry {
         Registry {
             queue: Mutex::default(),
@@ -66,7 +66,7 @@ impl Registry {
         }
     }
 
-    /// Holds the reader of an event. At the bound it is let go at once and `None` returned.
+    /// Blocks the reader of an event. At the bound it is released at once and `None` returned.
     pub(crate) fn hold(&self, event: Event, now: Instant) -> Option<Arc<Held>> {
         if self.now.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.now.fetch_sub(1, Ordering::AcqRel);
@@ -74,8 +74,8 @@ impl Registry {
         }
         let held = Arc::new(Held { event: Mutex::new(Some(event)), count: self.now.clone() });
         let mut queue = lock(&self.queue);
-        // Those answered long ago go as they come to the front; were one at the front held for its whole
-        // time, the answered ones behind it would pile up.
+        // Answered readers are removed when they reach the front. If one at the front is blocked for its
+        // whole time, answered ones would accumulate behind it.
         if queue.len() >= 2 * self.most {
             queue.retain(|(_, held)| held.strong_count() > 0);
         }
@@ -83,7 +83,7 @@ impl Registry {
         Some(held)
     }
 
-    /// Lets go of all whose time is up.
+    /// Releases all readers whose time is up.
     pub(crate) fn enforce(&self, now: Instant) {
         loop {
             let held = {
@@ -102,7 +102,7 @@ impl Registry {
         }
     }
 
-    /// Lets go of all, now.
+    /// Releases all readers now.
     pub(crate) fn release_all(&self) {
         let queue = std::mem::take(&mut *lock(&self.queue));
         for held in queue.iter().filter_map(|(_, held)| held.upgrade()) {
@@ -110,12 +110,12 @@ impl Registry {
         }
     }
 
-    /// Readers held now.
+    /// Number of readers blocked now.
     pub(crate) fn held_now(&self) -> u64 {
         self.now.load(Ordering::Acquire) as u64
     }
 
-    /// Readers let go because their time was up.
+    /// Number of readers released because their time was up.
     pub(crate) fn overdue(&self) -> u64 {
         self.overdue.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Front doors of the engine for unchanged servers. The paper's Reception (\[L\] 3.2.2).
+//! The engine's doors for unchanged servers. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
 //!  shims --connect--> acceptor --> thread of that user --request--> reader of that disk (Spindle)
@@ -9,24 +9,24 @@
 //!                                                                  (readers, workers: crate `engine`)
 //! ```
 //!
-//! - The *acceptor* thread (`acceptor`) takes connections and hands each to the thread of its user. What one user may
-//!   take of what all share is bounded (`accounts`, `shares`, `strikes`); reads are reported through a ring a user
-//!   (`rings`).
-//! - The thread of a user (`user_thread`) takes requests, answers what is resident already, finds the disk of each
-//!   file, keeps waiting shims informed, and notices those that hang up. A descriptor that hangs holds up its own
-//!   user's thread. What these threads share is in `front`.
-//! - One *reader* thread a disk, with its workers, is the engine's ([`seekless_engine`]).
-//! - The *file sets* thread (`file_sets`) has what programs take in any order read in the order of the disk.
-//! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status questions.
+//! - The *acceptor* thread (`acceptor`) accepts connections and hands each to the thread of its user. What
+//!   one user may take of shared resources is bounded (`accounts`, `shares`, `strikes`). Reads are reported
+//!   through a ring for each user (`rings`).
+//! - The thread of a user (`user_thread`) takes requests, answers what is resident already, finds the disk of
+//!   each file, sends keepalives to waiting shims, and notices those that disconnect. A descriptor that hangs
+//!   blocks only its own user's thread. What these threads share is in `front`.
+//! - One *reader* thread for each disk, with its workers, belongs to the engine ([`seekless_engine`]).
+//! - The *file sets* thread (`file_sets`) serves programs that take files in any order, in disk order.
+//! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status requests.
 //!
-//! `seekless watch` opens a second door to the same readers (`watch`): the kernel announces reads, no shim
-//! needed. `seekless observe` opens a third (`observe`): the kernel tells of reads after the fact, and no
-//! program waits.
+//! `seekless watch` adds a second door to the same readers (`watch`): the kernel announces reads, without a
+//! shim. `seekless observe` adds a third (`observe`): the kernel reports reads after the fact, and no program
+//! waits.
 //!
-//! Every queue, connection count and wait is bounded; at a bound the answer is "pass", and the shim's caller goes on
-//! as if we were not there.
+//! Every queue, connection count and wait is bounded. At a bound the answer is "pass", and the shim's caller
+//! goes on as without Seekless.
 //!
-//! Must not know: the other applications.
+//! This crate must not know the other applications.
 
 mod acceptor;
 mod accounts;

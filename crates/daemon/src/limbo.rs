@@ -1,10 +1,10 @@
 //! Connections that cannot be closed now, kept without a descriptor each.
 //!
-//! A connection in which descriptors wait takes their end with it when it is closed, and that may hang
-//! ([`crate::acceptor`]). A hostile user makes such connections as fast as it can connect, and only a few of
-//! them can wait for the thread of that user. The others are sent into a socket pair of our own: there they
-//! are packets, of about a kilobyte, and each of them holds at least one descriptor that the kernel counts
-//! against the hostile user's own limit.
+//! Closing a connection in which descriptors wait closes those too, and that may hang ([`crate::acceptor`]).
+//! A hostile user makes such connections as fast as it can connect, and only a few of them can wait for the
+//! thread of that user. The others are sent into a socket pair of the daemon's own. There they are packets of
+//! about a kilobyte, and each holds at least one descriptor that the kernel counts against the hostile user's
+//! own limit.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,24 +12,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use seekless_kernel::fdpass;
 
-/// Bytes that one pair of sockets may hold, as far as the kernel lets root have them: some 8,000 connections.
+/// Buffer size of one socket pair in bytes, as far as the kernel grants it to root: some 8,000 connections.
 const PAIR_BYTES: usize = 8 << 20;
 
-/// Most pairs. With half a million connections in them the kernel's own limit is reached (`RLIMIT_NOFILE` of
-/// the hostile user, 524,288 under systemd). At half of it that user could have the daemon refuse everybody;
-/// at double nothing changes.
+/// Maximum number of pairs. With half a million connections in them, the kernel's own limit is reached
+/// (`RLIMIT_NOFILE` of the hostile user, 524,288 under systemd). At half, that user could make the daemon
+/// refuse all others; double changes nothing.
 const PAIRS_MAX: usize = 64;
 
-/// See the module's words.
+/// The kept connections.
 #[derive(Default)]
 pub(crate) struct Limbo {
-    /// Where they go in, where they come out.
+    /// The end where connections go in, and the end where they come out.
     pairs: Vec<(OwnedFd, OwnedFd)>,
     held: usize,
 }
 
 impl Limbo {
-    /// Connections kept.
+    /// Number of connections kept.
     pub(crate) fn len(&self) -> usize {
         self.held
     }
@@ -37,12 +37,12 @@ impl Limbo {
     /// Keeps a connection of this user.
     ///
     /// # Errors
-    /// It comes back where there is no room.
+    /// Returns it if there is no room.
     pub(crate) fn put(&mut self, uid: u32, connection: OwnedFd) -> Result<(), OwnedFd> {
         let keep = |pair: &(OwnedFd, OwnedFd)| {
             fdpass::send(pair.0.as_fd(), &uid.to_ne_bytes(), Some(connection.as_fd())).is_ok()
         };
-        // The newest has room, or none has.
+        // If the newest has no room, none has.
         if !self.pairs.last().is_some_and(keep) {
             let made = (self.pairs.len() < PAIRS_MAX).then(pair);
             match made {
@@ -54,7 +54,7 @@ impl Limbo {
         Ok(())
     }
 
-    /// Gives a connection back, with its user.
+    /// Returns a connection with its user.
     pub(crate) fn take(&mut self) -> Option<(u32, OwnedFd)> {
         while let Some((_, out)) = self.pairs.first() {
             let mut uid = [0u8; 4];
@@ -73,7 +73,7 @@ impl Limbo {
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Above the limit for ordinary users it takes a capability; less is enough.
+    // A size above the limit for ordinary users needs a capability; less is enough.
     let _ = sockopt::set_socket_send_buffer_size_force(&pair.0, PAIR_BYTES)
         .or_else(|_| sockopt::set_socket_send_buffer_size(&pair.0, PAIR_BYTES));
     Ok(pair)

@@ -1,12 +1,12 @@
-//! Whose reading is limited by its control group, and where.
+//! Processes whose reading is limited by their cgroup, and on which devices.
 //!
-//! The kernel limits the group of the thread that reads. What this process reads for a caller it reads in its
-//! own group, at whatever speed the disk has. So a caller whose group, or one above it, has a limit on a disk
-//! is left to itself there: its calls are passed, what it reads is not followed, and nothing is read ahead
-//! for it. The kernel then limits it as without us.
+//! The kernel limits the cgroup of the thread that reads. This process reads for a caller in its own cgroup,
+//! at full speed. So if a caller's cgroup, or one above it, has a limit on a disk, the caller reads for
+//! itself there: its calls pass, its reads are not followed, and nothing is read ahead for it. The kernel
+//! then limits it as without Seekless.
 //!
-//! Whose group it is stands in `/proc`, where it may have to wait for others that change groups. A thread of
-//! its own looks. What it finds is believed for [`BELIEVED`].
+//! The cgroups of a process are read from `/proc`, which may have to wait for other processes that change
+//! cgroups. So a thread does that. Its results are cached for [`BELIEVED`].
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -20,34 +20,34 @@ use seekless_engine::lock;
 use seekless_kernel::cgroup::limits::{IoLimits, devices_under, membership};
 use seekless_kernel::topology::{Dev, Topology};
 
-/// How long a process is believed to be in the groups it was found in, and these to have the limits they had.
-/// A process that is limited from now on reads without for so long at most. At half of it a server with
-/// thousands of processes costs twice as much, some 20 us each time.
+/// How long the cgroups of a process and their limits are cached. A process that becomes limited reads
+/// without a limit for at most this long. At half, a server with thousands of processes costs twice as much,
+/// some 20 us for each process and lookup.
 const BELIEVED: Duration = Duration::from_millis(500);
 
-/// Disks are stacked otherwise more rarely.
+/// Cache time of the disks under a file system; these change more rarely.
 const STACK_BELIEVED: Duration = Duration::from_secs(5);
 
-/// Most processes, groups and devices remembered. Beyond it all are looked at again.
+/// Maximum number of cached processes, cgroups and devices. Beyond it, all are looked up again.
 const KNOWN_MAX: usize = 4096;
 
-/// Most looks that wait. Beyond it a process is not known, and left to itself.
+/// Maximum number of queued lookups. Beyond it a process stays unknown, and reads for itself.
 const LOOKS_MAX: usize = 1024;
 
 /// What is known of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limited {
-    /// It may read as fast as the disk can.
+    /// No limit on the disk.
     No,
-    /// Its groups limit it, there.
+    /// Its cgroups have a limit on the disk.
     Yes,
-    /// It is being looked at.
+    /// It is being looked up.
     Unknown,
 }
 
 type Devices = Arc<BTreeSet<Dev>>;
 
-/// A question, and who asks.
+/// A lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Look {
     Process(u32),
@@ -56,17 +56,17 @@ enum Look {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Devices on which a process is limited.
+    /// Devices on which each process is limited.
     processes: HashMap<u32, (Devices, Instant)>,
-    /// Devices under a file system.
+    /// Devices under each file system.
     stacks: HashMap<Dev, (Devices, Instant)>,
     asked: HashSet<Look>,
 }
 
-/// What is known, for all doors.
+/// The cached limits, for all doors.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// No hierarchy has any here.
+    /// Whether no hierarchy here can limit reading.
     none: bool,
     known: Mutex<Known>,
     looks: Sender<Look>,
@@ -74,10 +74,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Starts the thread, which ends with what is returned.
+    /// Starts the thread, which ends when the returned value is dropped.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start() -> io::Result<Arc<Limits>> {
         Limits::of(IoLimits::of_system())
     }
@@ -95,8 +95,8 @@ impl Limits {
         Ok(limits)
     }
 
-    /// Whether a process's reads of files of this device (`st_dev`) are limited, as far as is known; never
-    /// waits. 0 is a process that we cannot see: nobody knows of its groups.
+    /// Whether a process's reads of files of this device (`st_dev`) are limited, as far as is known. Never
+    /// waits. `pid` 0 is a process outside our process namespace, whose cgroups are not known.
     pub(crate) fn known(&self, pid: u32, device: u64, now: Instant) -> Limited {
         if self.none || pid == 0 {
             return Limited::No;
@@ -113,14 +113,15 @@ impl Limits {
         }
     }
 
-    /// Whether it is not known, or was long ago, in which groups a process is that calls for the first time,
-    /// or again: its number may have been another's. Then it is looked at.
+    /// Whether the cgroups of a process are not known, or were looked up long ago, for a process that calls
+    /// for the first time or again: its id may have belonged to another. Starts a lookup if so.
     pub(crate) fn is_unknown(&self, pid: u32, now: Instant) -> bool {
         let known = || lock(&self.known).process(&self.looks, pid, now);
         !self.none && pid != 0 && known().is_none_or(|(_, age)| age >= 2 * BELIEVED)
     }
 
-    /// The same of a process that has just connected: its number may have been another's a moment ago.
+    /// As [`Limits::holds`], for a process that has just connected: its id may have belonged to another a
+    /// moment ago.
     pub(crate) fn holds_afresh(&self, pid: u32, device: u64, now: Instant) -> bool {
         if self.is_unknown(pid, now) {
             self.look(Look::Process(pid));
@@ -128,7 +129,7 @@ impl Limits {
         self.holds(pid, device, now)
     }
 
-    /// The same as [`Limits::known`], by a look in `/proc` where need be: for a thread that may wait for it.
+    /// As [`Limits::known`], with a lookup in `/proc` if necessary, for a thread that may wait for it.
     pub(crate) fn holds(&self, pid: u32, device: u64, now: Instant) -> bool {
         for look in [Look::Process(pid), Look::Stack(Dev::from_raw(device))] {
             match self.known(pid, device, now) {
@@ -163,7 +164,7 @@ impl Known {
         self.believed(looks, Look::Stack(dev), found, STACK_BELIEVED, now)
     }
 
-    /// What was found and how long ago; what is old counts until it has been looked again.
+    /// The cached result and its age. An old result counts until the lookup has been repeated.
     fn believed(
         &mut self,
         looks: &Sender<Look>,
@@ -199,18 +200,18 @@ fn keep<K: std::hash::Hash + Eq>(
 }
 
 fn run(limits: &std::sync::Weak<Limits>, looks: &Receiver<Look>) {
-    // The sender is in what is upgraded: it ends with that.
+    // The sender is in the upgraded value, and is dropped with it.
     while let Ok(look) = looks.recv() {
         let Some(limits) = limits.upgrade() else { return };
         limits.look(look);
     }
 }
 
-/// Looks in `/proc`, `/sys` and the groups' files.
+/// Looks up `/proc`, `/sys` and the files of cgroups.
 #[derive(Debug)]
 struct Looker {
     groups: IoLimits,
-    /// By the text that names a process's groups: many processes have the same.
+    /// Results by the text that names a process's cgroups, because many processes have the same.
     found: HashMap<String, (Devices, Instant)>,
 }
 
@@ -242,7 +243,7 @@ impl Looker {
 mod tests {
     use super::*;
 
-    /// A hierarchy in which every process of ours is in a group with a limit on 8:0, or with none.
+    /// A hierarchy in which every process of the test is in a cgroup with a limit on 8:0, or with none.
     fn limits(limit: &str) -> (tempfile::TempDir, Arc<Limits>) {
         let tree = tempfile::tempdir().unwrap();
         let own = membership(std::process::id()).unwrap();
@@ -273,7 +274,7 @@ mod tests {
         let (_tree, limits) = limits("2097152");
         let (own, now) = (std::process::id(), Instant::now());
         assert_eq!(limits.known(own, raw(8, 0), now), Limited::Unknown, "it is not waited for");
-        // First the process, then the disk.
+        // The process first, then the disk.
         let until = now + Duration::from_secs(30);
         while limits.known(own, raw(8, 0), Instant::now()) != Limited::Yes {
             assert!(Instant::now() < until);

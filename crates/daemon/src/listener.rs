@@ -22,12 +22,12 @@ use seekless_kernel::twinkey::{self, Key, KeyPath};
 use crate::activation::Activated;
 use crate::start_error::StartError;
 
-/// Connections that may wait to be accepted. The kernel cuts it to net.core.somaxconn (4096), so double is no
-/// more. At half of it, when all threads of a large server miss at once, some read for themselves.
+/// Maximum number of connections waiting to be accepted. The kernel cuts it to net.core.somaxconn (4096), so
+/// double has no effect. At half, when all threads of a large server miss at once, some read for themselves.
 const BACKLOG: i32 = 4096;
 
-/// How often a lock is tried that another daemon holds for a moment, and how long between. At half of it one
-/// that is not given a processor meanwhile may be overtaken; at double a user that holds the lock delays a
+/// Number of attempts to take a lock that another daemon holds for a moment; below, the interval. At half, a
+/// daemon without a processor meanwhile may be overtaken; at double, a user that holds the lock delays a
 /// start by two seconds.
 const LOCK_TRIES: u32 = 100;
 const LOCK_AGAIN: Duration = Duration::from_millis(10);
@@ -36,30 +36,31 @@ const LOCK_AGAIN: Duration = Duration::from_millis(10);
 pub(crate) struct Listener {
     at_path: Option<AtPath>,
     at_twin: Option<OwnedFd>,
-    /// By which this daemon proves itself at the twin.
+    /// The key with which this daemon proves its identity at the twin.
     key: Option<Key>,
     others_allowed: bool,
-    /// The service manager made the socket at the path.
+    /// Whether the service manager made the socket at the path.
     activated: bool,
 }
 
-/// No socket file has this inode.
+/// Inode number that no socket file has.
 const NOT_OURS: u64 = 0;
 
 struct AtPath {
     path: PathBuf,
     socket: OwnedFd,
-    /// Inode of the socket file, so that only our own is removed; [`NOT_OURS`]: to be left there.
+    /// Inode of the socket file, so that only this daemon's own file is removed; [`NOT_OURS`]: leave the file
+    /// there.
     inode: Arc<AtomicU64>,
 }
 
 impl Listener {
-    /// Nowhere: no shim can connect.
+    /// No sockets: no shim can connect.
     pub(crate) fn none() -> Listener {
         Listener { at_path: None, at_twin: None, key: None, others_allowed: false, activated: false }
     }
 
-    /// Listens at `path` with these permission bits, in place of a dead socket if one is there.
+    /// Listens at `path` with these permission bits. Replaces a dead socket there.
     pub(crate) fn bind(path: &Path, mode: u32) -> Result<Listener, StartError> {
         let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
         let name = socket_name(path).map_err(io_error)?;
@@ -107,9 +108,8 @@ impl Listener {
         Ok(Listener { at_path, at_twin, key, others_allowed, activated: true })
     }
 
-    /// Listens at the sockets of the daemon that runs at `path`, as it has handed them over. The path is that
-    /// daemon's until the claim is made good. `bits`: permission bits for it; `None`: it is the service
-    /// manager's.
+    /// Listens at the sockets that the daemon at `path` has handed over. The path belongs to that daemon
+    /// until [`Claim::make_good`]. `bits`: permission bits for the path; `None`: it is the service manager's.
     pub(crate) fn inherit(
         path: &Path,
         bits: Option<u32>,
@@ -134,7 +134,7 @@ impl Listener {
         Ok((Listener { at_path, at_twin, key, others_allowed, activated: bits.is_none() }, claim))
     }
 
-    /// The socket at the path and its twin, to hand them to another daemon.
+    /// The socket at the path and its twin, for another daemon.
     pub(crate) fn offered(&self) -> Option<(BorrowedFd<'_>, Option<BorrowedFd<'_>>)> {
         let at_path = self.at_path.as_ref()?;
         Some((at_path.socket.as_fd(), self.at_twin.as_ref().map(AsFd::as_fd)))
@@ -152,19 +152,19 @@ impl Listener {
         }
     }
 
-    /// By which this daemon proves itself at the twin.
+    /// The key with which this daemon proves its identity at the twin.
     pub(crate) fn key(&self) -> Option<Key> {
         self.key
     }
 
-    /// Every listening socket.
+    /// All listening sockets.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.at_path.iter().map(|p| &p.socket).chain(&self.at_twin).map(|s| s.as_fd())
     }
 
-    /// Whether a peer of this account ([`crate::accounts`]) may connect by the socket of this number:
-    /// abstract sockets have no permission bits, so those of the path are applied here. At the path the
-    /// kernel has applied them, and those for a group too.
+    /// Whether a peer of this account ([`crate::accounts`]) may connect through the socket of this number.
+    /// Abstract sockets have no permission bits, so those of the path are applied here. For the path, the
+    /// kernel has applied them, including those for a group.
     pub(crate) fn admits(&self, number: usize, account: u32) -> bool {
         let at_activated_path = self.activated && number == 0;
         let own = account == 0 || account == rustix::process::geteuid().as_raw();
@@ -179,7 +179,7 @@ impl Listener {
 
 impl Drop for AtPath {
     fn drop(&mut self) {
-        // Another daemon may have taken the path over after it was removed.
+        // Another daemon may have taken over the path after it was removed.
         let ours = self.inode.load(Ordering::Relaxed);
         if ours != NOT_OURS && inode(&self.path).is_ok_and(|i| i == ours) {
             let _ = fs::remove_file(&self.path);
@@ -187,7 +187,7 @@ impl Drop for AtPath {
     }
 }
 
-/// What makes inherited sockets ours.
+/// Completes a takeover of sockets.
 pub(crate) struct Claim {
     path: PathBuf,
     /// As in [`Listener::inherit`].
@@ -197,11 +197,11 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The daemon that had the sockets has let go of them: peers are shown our credentials. A path that is
-    /// ours has our permission bits, and is removed at our end.
+    /// The daemon that had the sockets has released them. From now on peers see our credentials. Our own path
+    /// gets our permission bits, and is removed at our end.
     ///
     /// # Errors
-    /// The path is no longer there, or not to be changed. Open connections are still served.
+    /// The path is gone, or cannot be changed. Open connections are still served.
     pub(crate) fn make_good(self) -> io::Result<()> {
         for socket in &self.sockets {
             fdpass::listen_again(socket.as_fd(), BACKLOG)?;
@@ -215,17 +215,17 @@ impl Claim {
 }
 
 /// Whether the process that listens there was killed and does not end, because one of its threads waits for a
-/// file that hangs: its sockets stay, and nobody accepts.
+/// file that hangs: its sockets stay, and it accepts nothing.
 fn is_dead(connection: BorrowedFd<'_>) -> bool {
     let pid = fdpass::peer(connection).map_or(0, |peer| peer.pid);
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may hold anything.
+    // The name before it may contain anything.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('Z' | 'X'))
 }
 
-/// Keeps other daemons from taking a socket of this folder for dead meanwhile, until it is dropped. Any user
-/// may hold this lock, so it is not waited for long.
+/// Prevents other daemons from treating a socket of this folder as dead meanwhile, until this is dropped. Any
+/// user may hold this lock, so the wait for it is short.
 fn lock_folder(path: &Path) -> Option<OwnedFd> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -240,24 +240,24 @@ fn lock_folder(path: &Path) -> Option<OwnedFd> {
     locked.then_some(folder)
 }
 
-/// The twin of the socket of this name; `None`, with a warning, where there can be none.
+/// The twin of the socket of this name; `None`, with a warning, if it cannot be made.
 fn twin(name: &CStr) -> Option<OwnedFd> {
     let twin = TwinName::of(name).ok_or(Errno::NAMETOOLONG);
     match twin.and_then(|twin| fdpass::listen(Address::Twin(&twin), BACKLOG)) {
         Ok(socket) => Some(socket),
         Err(error) => {
-            tracing::warn!(%error, "no abstract twin of the socket: servers in a chroot read as without Seekless");
+            tracing::warn!(%error, "cannot bind the abstract twin of the socket; servers in a chroot read as without Seekless");
             None
         }
     }
 }
 
-/// The key beside the socket of this name; `None`, with a warning, where there can be none.
+/// The key beside the socket of this name; `None`, with a warning, if it cannot be made.
 fn twin_key(name: &CStr, others: bool) -> Option<Key> {
     let path = KeyPath::of(name)?;
     let key = twinkey::ensure(&path, others);
     key.inspect_err(|error| {
-        tracing::warn!(%error, "no key beside the socket: servers in a chroot read as without Seekless");
+        tracing::warn!(%error, "cannot write the key beside the socket; servers in a chroot read as without Seekless");
     })
     .ok()
 }
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// As at the start of a machine, where a service and a user may start one each.
+    /// As at the boot of a machine, where a service and a user may each start one.
     #[test]
     fn of_daemons_that_start_together_at_a_dead_socket_one_listens() {
         let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use seekless_frontend::status::StatusReport;
 
 use crate::daemon::Daemon;
 
-/// What a scrape sees of a report.
+/// The values of a report that a scrape returns.
 pub(crate) fn observation(report: StatusReport) -> Observation {
     let mut seen = Observation {
         door: match &report {
@@ -91,8 +91,8 @@ pub(crate) fn observation(report: StatusReport) -> Observation {
     seen
 }
 
-/// Answers at the metrics address, if one is given, and says where. `inherited`: the socket of a daemon
-/// whose place this one takes; it is used if it listens at the same address.
+/// Serves the metrics address, if one is given, and reports it. `inherited`: the socket of a daemon whose
+/// place this one takes; used if it listens at the same address.
 pub(crate) fn serve(
     address: Option<Address>,
     inherited: Option<TcpListener>,

@@ -1,4 +1,4 @@
-//! The third door: the page cache tells of every read after the fact, and nobody waits for us.
+//! The third door: the page cache reports every read after the fact, and no program waits.
 //!
 //! ```text
 //!  any program: read, sendfile, mmap       (goes on at once)
@@ -13,15 +13,15 @@
 //!        `-- no: remembered, no file is opened
 //! ```
 //!
-//! - [`reads`]: what the events of a call, and of calls that go on from one another, come to.
+//! - [`reads`]: combines the events of a call, and of consecutive calls, to reads.
 //! - [`table`]: what is known of files.
 //! - [`finder`]: opens a file by its number, by a handle, or after a walk ([`scan`]).
-//! - [`hearing`]: to which devices the kernel's events are asked for.
-//! - [`processes`]: whose reads are not to be heard.
+//! - [`hearing`]: the devices whose events the kernel is asked for.
+//! - [`processes`]: processes whose reads are ignored.
 //! - [`volume`]: the folders.
 //!
-//! There is no request here and no answer: a read that misses is the kernel's affair. What this process does,
-//! or leaves undone, delays no program; its end, however it comes, closes the rings.
+//! There is no request here and no answer: the kernel serves a read that misses. Whatever this process does
+//! or does not do, no program waits; its end, however it comes, closes the rings.
 
 pub(crate) mod finder;
 mod hearing;
@@ -65,17 +65,17 @@ use crate::passing::Passing;
 use crate::statistics::DoorReport;
 use crate::watch::counts::Count;
 
-/// While reads come the rings are emptied this often. A miss takes the disk several times as long, so what
-/// follows it is ordered while the kernel still reads it. Half of it costs twice the wake-ups.
+/// Interval at which the rings are emptied while reads arrive. A miss takes the disk several times as long,
+/// so what follows it is ordered while the kernel still reads it. Half of it costs twice the wake-ups.
 const ROUND: Duration = Duration::from_millis(2);
 
-/// While none come the pause grows to this: ten wake-ups a second. A ring that fills ends the pause.
+/// Maximum interval while no reads arrive: ten wake-ups a second. A ring that fills ends the pause.
 const ROUND_IDLE: Duration = Duration::from_millis(100);
 
-/// Most searches that wait. Beyond it a file waits for its next reads.
+/// Maximum number of queued searches. Beyond it a file waits for its next reads.
 const SEARCHES_MAX: usize = 1024;
 
-/// How long each thread may take to end.
+/// Maximum time for each thread to end.
 const END_MAX: Duration = Duration::from_millis(300);
 
 /// Counters of the door; see [`ObserveReport`] for their meaning.
@@ -112,7 +112,7 @@ impl Counts {
         }
     }
 
-    /// Tells the engine that the kernel reads a file from here on, because a program waits for it.
+    /// Reports to the engine that the kernel reads a file from here on because a program waits for it.
     fn missed(&self, devices: &Devices, file: FileId, at: u64) {
         self.missed.add();
         if devices.missed(file, at) != Reported::Taken {
@@ -152,20 +152,20 @@ pub(crate) struct Door {
     volumes: Arc<[Volume]>,
     engine: Engine,
     counts: Arc<Counts>,
-    /// Devices whose files are to be forgotten.
+    /// Devices whose files must be forgotten.
     forget: Sender<(u32, u32)>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// One observer a file system: the locks end with this process, however it ends.
+    /// Locks that allow one observer for each file system. They end with this process, however it ends.
     _claims: Vec<File>,
 }
 
 impl Door {
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// The kernel, the file system or our rights do not allow it; a folder is none; another process observes
-    /// its file system.
+    /// The kernel, the file system or our permissions do not allow it; a path is not a directory; another
+    /// process observes its file system.
     pub(crate) fn open(dirs: &[PathBuf], daemon: &Daemon) -> Result<Door, Fault> {
         let volumes: Arc<[Volume]> = Volume::find(dirs)?.into();
         let mut devices: Vec<(u32, u32)> = volumes.iter().map(|v| v.dev).collect();
@@ -215,18 +215,18 @@ impl Door {
         &self.volumes
     }
 
-    /// Lets go of every file of these volumes, so that their file systems can be unmounted. What is still
-    /// read there is opened again.
+    /// Closes every file of these volumes, so that their file systems can be unmounted. Files that are still
+    /// read are opened again.
     pub(crate) fn release(&self, wanted: impl Fn(&Volume) -> bool) {
         for volume in self.volumes.iter().filter(|v| wanted(v)) {
-            // The listener takes it within a round; one that is full has as much to forget already.
+            // The listener handles it within a round; a full queue means that it has the same to do already.
             let _ = self.forget.try_send(volume.dev);
             self.engine.leave(volume.st_dev);
             self.counts.released.add();
         }
     }
 
-    /// No more events, and no file held open.
+    /// Stops all events, and closes all files.
     pub(crate) fn close(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.release(|_| true);
@@ -246,8 +246,8 @@ impl Drop for Door {
     }
 }
 
-/// Locks the file that stands for observing this device. It is in the state folder, where no other user can
-/// put, open or lock anything. The empty file stays: one that is removed could be locked twice.
+/// Locks the file for observing this device. It is in the state folder, where no other user can create, open
+/// or lock anything. The empty file stays, because a removed one could be locked twice.
 fn claim(dev: (u32, u32)) -> Result<File, Fault> {
     let folder = made_folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
     let path = folder.join(format!("observe-{}:{}.lock", dev.0, dev.1));
@@ -305,7 +305,7 @@ impl Listener {
                 if answer == Answer::NotServed {
                     self.hearing.leave_out(inode.dev, now);
                 }
-                // What was read during the search is taken in now.
+                // Process the reads that arrived during the search.
                 seen.extend(self.table.answered(inode, answer, now));
             }
             let searched = seen.len();
@@ -314,10 +314,10 @@ impl Listener {
             self.counts.reads.add_many(reads);
             self.counts.bytes.add_many(seen[searched..].iter().map(|seen| seen.end - seen.start).sum());
             if self.passing.now(now) {
-                // The kernel reads what is missing.
+                // The kernel reads the missing bytes.
                 missed.clear();
             }
-            // A client that misses waits: what it had read of the same round comes first.
+            // A client that misses waits: its earlier reads of the same round come first.
             for seen in seen.drain(..) {
                 let order = self.table.read(seen, now);
                 self.take(order, seen.inode, |file| forward.push((file, seen)));
@@ -336,7 +336,7 @@ impl Listener {
                 }
             }
             pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };
-            // It goes through the whole table.
+            // Counting goes through the whole table.
             if now.saturating_duration_since(counted) >= ROUND_IDLE {
                 counted = now;
                 self.count();
@@ -345,7 +345,7 @@ impl Listener {
         }
     }
 
-    /// Does what the table says of a file.
+    /// Executes the table's order for a file.
     fn take(&mut self, order: Order, inode: Inode, forward: impl FnOnce(FileId)) {
         match order {
             Order::Nothing => {}
@@ -360,7 +360,7 @@ impl Listener {
         }
     }
 
-    /// Waits until the pause is over or a ring fills up.
+    /// Waits until the pause is over or a ring fills.
     fn wait(&self, pause: Duration) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as _ };
         let mut ready: Vec<PollFd<'_>> =
@@ -368,7 +368,7 @@ impl Listener {
         let _ = poll(&mut ready, Some(&timeout));
     }
 
-    /// Empties the rings into `events`, without what is told otherwise.
+    /// Empties the rings into `events`, without events that are reported in another way.
     fn hear(&mut self, events: &mut Vec<CacheEvent>, now: Instant) {
         events.clear();
         let drained = self.hearing.drain(events);
@@ -384,7 +384,7 @@ impl Listener {
             !last.1
         });
         self.counts.told_otherwise.add_many((before - events.len()) as u64);
-        // What a process reads that is limited, or may be, is not followed.
+        // Reads of processes that are limited, or may be, are not followed.
         let (mut last, before) = (None, events.len());
         let (mut limited, mut looks) = (false, 0);
         events.retain(|event| {
@@ -403,7 +403,7 @@ impl Listener {
         self.counts.limited.add_many((before - events.len()) as u64);
     }
 
-    /// Counts what is known, for the statistics.
+    /// Updates the counters of known files, for the statistics.
     fn count(&self) {
         let (known, waiting) = self.table.counts();
         self.counts.files_known.store(known, Ordering::Relaxed);

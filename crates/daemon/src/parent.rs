@@ -3,16 +3,16 @@
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault};
 
-/// Arranges for a signal when our parent ends.
+/// Requests a signal for when our parent ends.
 pub(crate) fn die_with(parent: i32, signal: Signal) -> Result<(), Fault> {
     let armed = rustix::process::set_parent_process_death_signal(Some(signal));
     armed.map_err(|e| Fault::new(Exit::Failed, format!("cannot tie the daemon to its parent: {e}")))?;
-    // It may have ended before the line above.
+    // The parent may have ended before the line above.
     match rustix::process::getppid() {
         Some(now) if now.as_raw_nonzero().get() == parent => Ok(()),
         _ => Err(Fault::new(
             Exit::Failed,
-            format!("process {parent}, which this daemon was started for, is gone"),
+            format!("process {parent}, for which this daemon was started, has ended"),
         )),
     }
 }

@@ -1,7 +1,6 @@
-//! Whether every call is passed for now, so that a server runs as it would without Seekless while a prover
-//! measures it.
+//! Whether every call is passed for now, so that a server runs as without Seekless while `prove` measures it.
 //!
-//! It is a lease. A prover renews it, and when it runs out reads are served again. So a prover that dies
+//! It is a lease. The prover renews it, and when it expires, reads are served again. So a prover that dies
 //! leaves the server served.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use seekless_wire::PASS_ALL_UNTIL_TOLD;
 
-/// Longest lease but for one without an end. A prover renews it every second.
+/// Maximum length of a lease with an end. A prover renews it every second.
 const LEASE_MAX: Duration = Duration::from_secs(10);
 
 /// Reads are served.
@@ -30,7 +29,7 @@ impl Passing {
         Passing { started: now, until: AtomicU64::new(SERVED) }
     }
 
-    /// From now on for so long, as the frame says it.
+    /// Starts a lease of this length, encoded as in the frame.
     pub(crate) fn lease(&self, lease_ms: u32, now: Instant) {
         let lease = Duration::from_millis(u64::from(lease_ms)).min(LEASE_MAX);
         let until = match lease_ms {
@@ -43,7 +42,7 @@ impl Passing {
 
     /// Whether every call is passed.
     pub(crate) fn now(&self, now: Instant) -> bool {
-        // Almost always: no look at the clock is needed to know it.
+        // The common case, which needs no clock.
         let until = self.until.load(Ordering::Relaxed);
         until != SERVED && self.ms(now) < until
     }

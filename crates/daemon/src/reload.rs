@@ -1,8 +1,8 @@
-//! SIGUSR2: the program that is installed now takes over from this one, as `systemctl reload` asks for
-//! after an upgrade.
+//! SIGUSR2: the program installed now takes over from this one. `systemctl reload` requests this after an
+//! upgrade.
 //!
-//! The new process is started by this one, so that it has the same rights, limits and name spaces, and is
-//! of the same service. It is not its child: a service manager would not wait for its end
+//! This process starts the new one, so that it has the same privileges, limits and namespaces, and belongs to
+//! the same service. It is not its child, because a service manager would not wait for its end
 //! ([`Adopted::spawn`]).
 
 use std::env;
@@ -20,15 +20,14 @@ use seekless_kernel::spawn::Adopted;
 
 use crate::daemon::Daemon;
 
-/// How long the new daemon may take until it serves. It looks at every disk first, under a second each. At
-/// half, a machine with a hundred disks would keep its old daemon; systemd gives up a reload after twice
-/// this.
+/// Maximum time until the new daemon serves. It first probes every disk, under a second each. At half, a
+/// machine with a hundred disks would keep its old daemon; systemd gives up a reload after twice this.
 const RELOAD_MAX: Duration = Duration::from_secs(45);
 
-/// How often it is looked whether the new daemon has failed.
+/// Interval of checks whether the new daemon has failed.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Waits for the signal, and for what it starts.
+/// Waits for the signal, and for the process that it starts.
 pub(crate) struct Reload {
     asked: Arc<AtomicBool>,
     starting: Option<(Adopted, Instant)>,
@@ -38,38 +37,38 @@ impl Reload {
     /// Listens for SIGUSR2.
     ///
     /// # Errors
-    /// The signal cannot be watched for.
+    /// The signal handler cannot be installed.
     pub(crate) fn on_signal() -> io::Result<Reload> {
         let asked = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGUSR2, asked.clone())?;
         Ok(Reload { asked, starting: None })
     }
 
-    /// Whether a signal has come.
+    /// Whether a signal has arrived.
     pub(crate) fn asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// The longest pause that may be made before [`Reload::go_on`], and no longer than `pause`.
+    /// The longest pause before [`Reload::go_on`] must be called, at most `pause`.
     pub(crate) fn at_most(&self, pause: Duration) -> Duration {
         if self.starting.is_some() { pause.min(LOOK_EVERY) } else { pause }
     }
 
-    /// Starts the new daemon if it was asked for, and looks what became of it.
+    /// Starts the new daemon if requested, and checks on it.
     pub(crate) fn go_on(&mut self, daemon: &Daemon, manager: &mut ServiceManager) {
         if self.asked.swap(false, Ordering::Relaxed) && self.starting.is_none() {
             manager.reloading();
             match start(&daemon.settings().socket) {
                 Ok(new) => self.starting = Some((new, Instant::now())),
                 Err(error) => {
-                    tracing::warn!(%error, "no new daemon can be started; this one goes on");
+                    tracing::warn!(%error, "cannot start the new daemon; this one goes on");
                     manager.again_ready();
                 }
             }
         }
         let Some((new, since)) = &self.starting else { return };
         if daemon.hand_over().is_done() {
-            // It lives on without us.
+            // It runs on without us.
             self.starting = None;
             return;
         }
@@ -90,8 +89,8 @@ impl Reload {
     }
 }
 
-/// This program as it is installed now, with the same words. The words need not say where the socket is: it
-/// may have been passed to us.
+/// Starts this program as it is installed now, with the same words. They may not contain the path of the
+/// socket, because it may have been passed to us.
 fn start(socket: &Path) -> io::Result<Adopted> {
     let mut words: Vec<OsString> = env::args_os().skip(1).collect();
     if !words.iter().any(|word| word == "--take-over") {
@@ -101,7 +100,7 @@ fn start(socket: &Path) -> io::Result<Adopted> {
     command
         .args(words)
         .env("SEEKLESS_SOCKET", socket)
-        // The watchdog of the service is for this process by its number; the new one is another.
+        // The watchdog of the service names this process by its id; the new one has another.
         .env_remove("WATCHDOG_PID")
         .stdin(Stdio::null());
     Adopted::spawn(command)

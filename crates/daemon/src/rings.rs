@@ -1,13 +1,13 @@
-//! The rings that shims report reads through: one for each user.
+//! The rings through which shims report reads: one for each user.
 //!
-//! A ring is memory that every process that has it may read and write as it likes. Processes of one user may
-//! do as much to each other anyway (`ptrace`); those of two users may not, so no two users share a ring. What
-//! one user writes into its ring costs no other user's reports: each ring is emptied in turn, so many records
-//! at a time; a record counts only if it is about a file that its user has shown to be able to read, by a
-//! descriptor, lately; and a ring with impossible indices is replaced.
+//! A ring is memory that all processes that have it may read and write at will. Processes of one user could
+//! do as much to each other anyway (`ptrace`). Those of two users could not, so no two users share a ring.
+//! What one user writes into its ring does not affect other users' reports: each ring is emptied in turn, a
+//! bounded number of records at a time; a record counts only if it is about a file that its user has lately
+//! shown to be able to read, by a descriptor; and a ring with impossible indices is replaced.
 //!
-//! A shim knows a ring by its number. Numbers are given when a user is first told one, and no two users have
-//! the same.
+//! A shim identifies a ring by its number. A user gets a number with its first settings, and no two users
+//! have the same.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,63 +20,61 @@ use seekless_engine::{FilesUsed, Foretold};
 use seekless_kernel::ring::{Consumer, Record};
 use seekless_policy::FileId;
 
-/// Most users with a ring, at 260 KiB each: 32 MiB. A server runs as one user, or as one for each client
-/// (Samba). One more user takes the place of one that has been silent for [`SILENT_FOR`]; without such a
-/// place it goes without reports. At half of it Samba servers of 64 active clients would; numbers of rings
-/// are a byte, so twice as many are the most there could be.
+/// Maximum number of users with a ring, 260 KiB each: 32 MiB. A server runs as one user, or as one for each
+/// client (Samba). A further user takes the place of one that has been silent for [`SILENT_FOR`]; without
+/// such a place it gets no ring, and its reads go unreported. At half, that happens to Samba servers with 64
+/// active clients. Numbers of rings are a byte, so double is the maximum.
 const USERS_MAX: usize = 128;
 
-/// A user that has neither asked nor reported for so long may lose its ring. Its shims get another with their
-/// next miss.
+/// A user that has neither asked nor reported for this long may lose its ring. Its shims get another with
+/// their next miss.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
-/// How long a user goes without a ring after it has made one impossible: making one takes a tenth of a
-/// millisecond, so no user can cost more than a ten-thousandth of a core by that.
+/// How long a user gets no ring after it has made one impossible. Making a ring takes a tenth of a
+/// millisecond, so no user can cost more than a ten-thousandth of a core in this way.
 const WITHOUT_FOR: Duration = Duration::from_secs(1);
 
-/// Records taken from one ring in its turn: at a turn every 5 ms 50,000 reads a second of one user. At half
-/// of it a server of 25 Gb/s in reads of 128 KiB is near the bound; at double, two users that flood leave a
-/// third half as many.
+/// Maximum number of records taken from one ring in its turn: with a turn every 5 ms, 50,000 reads a second
+/// of one user. At half, a server of 25 Gb/s in reads of 128 KiB is near the bound; at double, two users that
+/// flood leave half as many to a third.
 const USER_RECORDS: usize = 256;
 
-/// Records taken at once, before connections get their turn.
+/// Maximum number of records taken at once, before connections get their turn.
 const TURN_RECORDS: usize = 1024;
 
-/// What one user has.
+/// The ring and files of one user.
 struct User {
     number: u8,
     ring: Option<(Consumer, OwnedFd)>,
     /// When it last asked for anything or reported a read.
     heard: Instant,
-    /// No ring before, after one that was impossible.
+    /// No new ring before this time, after one that was impossible.
     without_until: Option<Instant>,
     /// Files that it has shown to be able to read.
     shown: FilesUsed,
 }
 
-/// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Rings that were replaced because their indices were impossible.
+    /// Rings replaced because their indices were impossible.
     pub(crate) replaced: u64,
-    /// Times a user was told to go without a ring because there were too many users.
+    /// Times that a user got no ring because there were too many users.
     pub(crate) refused: u64,
     /// Records of files that their user has not shown.
     pub(crate) unknown: u64,
-    /// Records that rings had no room for, of rings that are gone.
+    /// Records that did not fit, of rings that are gone.
     dropped: u64,
 }
 
-/// All rings.
 pub(crate) struct Rings {
-    /// Where the daemon listens: the name of every ring.
+    /// The daemon's socket, which is the name of every ring.
     socket: PathBuf,
-    /// A file counts as shown for so long after it was last asked for or reported: as long as the engine
-    /// keeps it open.
+    /// How long a file counts as shown after it was last requested or reported: as long as the engine keeps
+    /// it open.
     shown_for: Duration,
     users: HashMap<u32, User>,
     last_number: u8,
-    /// Whose turn was last.
+    /// The user whose turn was last.
     last_turn: u32,
     warned: bool,
     counts: Counts,
@@ -85,7 +83,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// No ring yet. `number`: any; one that differs from the last daemon's lets shims see that it is another.
+    /// No rings yet. `number` may be any; if it differs from the last daemon's, shims see that the daemon
+    /// changed.
     pub(crate) fn new(socket: &Path, number: u8, shown_for: Duration) -> Rings {
         let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_path_buf());
         Rings {
@@ -100,12 +99,12 @@ impl Rings {
         }
     }
 
-    /// The last number that a ring was given.
+    /// The last number given to a ring.
     pub(crate) fn last_number(&self) -> u8 {
         self.last_number
     }
 
-    /// The same, where files are opened for users that have not shown them.
+    /// Adds the files that are opened for users that have not shown them.
     pub(crate) fn foretelling(self, foretold: Arc<Foretold>) -> Rings {
         Rings { foretold: Some(foretold), ..self }
     }
@@ -115,23 +114,22 @@ impl Rings {
         self.users.values().any(|user| user.ring.is_some())
     }
 
-    /// Rings there are.
+    /// Number of rings.
     pub(crate) fn now(&self) -> usize {
         self.users.values().filter(|user| user.ring.is_some()).count()
     }
 
-    /// What was counted.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Records that rings had no room for. Producers write these counts, so the sum saturates.
+    /// Number of records that did not fit into rings. Producers write these counts, so the sum saturates.
     pub(crate) fn dropped(&self) -> u64 {
         let rings = self.users.values().filter_map(|user| user.ring.as_ref());
         rings.fold(self.counts.dropped, |sum, (consumer, _)| sum.saturating_add(consumer.dropped()))
     }
 
-    /// The number of the ring that processes of this user are to report through; 0: none.
+    /// The number of the ring for processes of this user; 0: none.
     pub(crate) fn number(&mut self, uid: u32, now: Instant) -> u8 {
         if !self.users.contains_key(&uid) && !self.make_room(now) {
             self.counts.refused += 1;
@@ -149,7 +147,7 @@ impl Rings {
         if user.without_until.is_some_and(|until| now < until) { 0 } else { user.number }
     }
 
-    /// The ring of this user, made if there is none. `None`: it is to go without.
+    /// The ring of this user, made if there is none. `None`: the user gets none.
     ///
     /// # Errors
     /// No memory or no descriptor for another ring.
@@ -170,12 +168,12 @@ impl Rings {
         user.shown.asked(file, now);
     }
 
-    /// Takes what one user has reported.
+    /// Takes the reports of one user.
     pub(crate) fn take_of(&mut self, uid: u32, now: Instant, report: impl FnMut(u32, &Record)) {
         self.take(uid, USER_RECORDS, now, report);
     }
 
-    /// Takes what all users have reported, each in its turn.
+    /// Takes the reports of all users, each in its turn.
     pub(crate) fn take_all(&mut self, now: Instant, mut report: impl FnMut(u32, &Record)) {
         let mut turns: Vec<u32> =
             self.users.iter().filter(|(_, user)| user.ring.is_some()).map(|(&uid, _)| uid).collect();
@@ -192,7 +190,7 @@ impl Rings {
         }
     }
 
-    /// Takes at most `most` records of one user; how many there were.
+    /// Takes at most `most` records of one user. Returns how many there were.
     fn take(&mut self, uid: u32, most: usize, now: Instant, mut report: impl FnMut(u32, &Record)) -> usize {
         let Some(user) = self.users.get_mut(&uid) else { return 0 };
         let Some((consumer, _)) = &mut user.ring else { return 0 };
@@ -202,7 +200,7 @@ impl Rings {
         {
             taken += 1;
             let file = FileId { dev: record.dev, ino: record.ino };
-            // Foretold: it was opened for this user, without proof that the user may read it.
+            // Foretold files were opened for this user without proof that the user may read them.
             if !user.shown.read_or_foretold((uid, file), self.foretold.as_deref(), now) {
                 self.counts.unknown += 1;
                 continue;
@@ -218,12 +216,11 @@ impl Rings {
         taken
     }
 
-    /// Drops a ring that is impossible; the user's next question names another.
+    /// Drops a ring that is impossible; the answer to the user's next question names another.
     fn replace(&mut self, uid: u32, now: Instant) {
         if !std::mem::replace(&mut self.warned, true) {
             tracing::warn!(
-                "user {uid} has written impossible indices into its ring of reports: it gets another one. Any more are \
-                 counted only (rings_replaced)"
+                "user {uid} wrote impossible indices into its ring of reports; the ring is replaced. Further cases are only counted (rings_replaced)"
             );
         }
         let number = self.free_number();
@@ -235,7 +232,7 @@ impl Rings {
         user.without_until = Some(now + WITHOUT_FOR);
     }
 
-    /// Makes room for another user; whether there is.
+    /// Makes room for another user. Returns whether there is room.
     fn make_room(&mut self, now: Instant) -> bool {
         if self.users.len() < USERS_MAX {
             return true;
@@ -250,7 +247,7 @@ impl Rings {
         true
     }
 
-    /// A number that no user has, and none had lately.
+    /// A number that no user has, and that was not used lately.
     fn free_number(&mut self) -> u8 {
         // There are fewer users than numbers.
         loop {
@@ -316,7 +313,7 @@ mod tests {
         let mut heard = Vec::new();
         rings.take_all(now, |_, r| heard.push(r.offset));
         assert_eq!((heard, rings.counts().unknown), (vec![1], 1));
-        // What is reported stays shown, what is not is forgotten.
+        // Reported files stay shown; others are forgotten.
         let (soon, late) = (now + SHOWN_FOR / 2, now + SHOWN_FOR);
         assert!(report(&a, FILE, 3));
         rings.take_all(soon, |_, _| ());
@@ -326,7 +323,7 @@ mod tests {
         assert!(report(&a, FILE, 5));
         rings.take_all(late + SHOWN_FOR, |_, _| ());
         assert_eq!(rings.counts().unknown, 2);
-        // However many are shown, so many are remembered.
+        // At most this many shown files are remembered.
         for ino in 0..3 * FilesUsed::MAX as u64 {
             rings.shown(1, FileId { dev: 1, ino }, late);
             assert!(rings.users[&1].shown.count() <= FilesUsed::MAX);
@@ -343,7 +340,7 @@ mod tests {
             rings.shown(1, FILE, now);
             let number = rings.number(2, now);
             assert_ne!(number, 0);
-            // By another mapping of the same memory, as a hostile process would: the tail stands 64 bytes
+            // Through another mapping of the same memory, as a hostile process would. The tail is 64 bytes
             // from its start.
             let fd = rings.ring(2, now).unwrap().unwrap().try_clone_to_owned().unwrap();
             let file = std::fs::File::from(fd);
@@ -358,15 +355,15 @@ mod tests {
         }
     }
 
-    /// Each call of a user looks at its ring, and a busy user makes hundreds while one of its threads has
-    /// lost its processor between its claim and its record.
+    /// Each call of a user checks its ring, and a busy user makes hundreds while one of its threads has lost
+    /// its processor between its claim and its record.
     #[test]
     fn a_record_that_is_being_written_is_waited_for_however_often_its_user_calls() {
         let (mut rings, now) = (rings(), Instant::now());
         let producer = producer(&mut rings, 1, now);
         rings.shown(1, FILE, now);
         let fd = rings.ring(1, now).unwrap().unwrap().try_clone_to_owned().unwrap();
-        // The tail stands 64 bytes from the start of the memory.
+        // The tail is 64 bytes from the start of the memory.
         std::os::unix::fs::FileExt::write_all_at(&std::fs::File::from(fd), &1u64.to_ne_bytes(), 64).unwrap();
         assert!(report(&producer, FILE, 1));
         for _ in 0..1000 {
@@ -404,7 +401,7 @@ mod tests {
         assert_eq!(rings.number(1000, soon), 0);
         assert!(rings.ring(1000, soon).unwrap().is_none());
         assert_eq!(rings.counts().refused, 2);
-        // One that speaks keeps its place.
+        // A user that reports keeps its place.
         let kept = rings.number(0, soon);
         for uid in 1000..1000 + USERS_MAX as u32 - 1 {
             assert_ne!(rings.number(uid, late), 0);

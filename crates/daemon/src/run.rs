@@ -1,10 +1,10 @@
-//! `seekless run -- CMD`: the command with the shim in front of it.
+//! `seekless run -- CMD`: runs the command with the shim preloaded.
 //!
-//! If a daemon answers it is used; otherwise one is started as our child, with a socket in a folder of its
-//! own, and ends with us. The command inherits our terminal, input and output; signals sent to us are passed
-//! on, and we end as it ended. A server that puts itself into the background ends the command, and with it
-//! the daemon started here: run such servers in the foreground (`nginx -g 'daemon off;'`), or start `seekless
-//! daemon` beforehand.
+//! If a daemon answers, it is used. Otherwise one is started as our child, with a socket in a folder of its
+//! own, and ends with us. The command inherits our terminal, input and output; signals sent to us are
+//! forwarded, and we end as it ended. A server that puts itself into the background ends the command, and
+//! with it the daemon started here. Run such servers in the foreground (`nginx -g 'daemon off;'`), or start
+//! `seekless daemon` beforehand.
 
 use std::env;
 use std::ffi::OsString;
@@ -32,24 +32,26 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use crate::engine_args::EngineArgs;
 
-/// Signals passed on to the command.
+/// Signals forwarded to the command.
 const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
 
-/// How long a server may take to start its workers.
+/// Time for a server to start its workers.
 const STARTED_AFTER: Duration = Duration::from_secs(3);
 
-/// Runs a command with the shim in front of it, starting a daemon if none runs.
+/// Run a command with the shim in front of its reads; start a daemon if none runs.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
-    /// The shim [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in ../lib/seekless]
+    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
+    /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
     pub(crate) shim: Option<PathBuf>,
     /// Socket of the daemon to use [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Write the statistics of the daemon started here as JSON to FILE at the end (`-`: standard output)
+    /// Write the statistics of the daemon that was started here as JSON to FILE at the end (`-`: standard
+    /// output)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// The command and its arguments
@@ -59,9 +61,9 @@ pub struct RunArgs {
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let shim = find_shim(args.shim.as_deref())?;
-    // What is wrong with the options is said here, with its own status, before a daemon is started.
+    // Errors in the options are reported here, with their own status, before a daemon is started.
     args.engine.settings(PathBuf::new())?;
-    // Before anything is started, so that no signal is lost between.
+    // Before anything is started, so that no signal is lost.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
     let shared = args.socket.clone().map_or_else(state::socket, Ok)?;
@@ -133,14 +135,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::from(exit_code(status)))
 }
 
-/// Whether a filter of system calls is inherited by what is started here.
+/// Whether processes started here inherit a filter of system calls.
 fn is_filtered() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() != "0"))
 }
 
-/// Says once which setting of the server would let the disks be read in better order, when it has had time to
-/// start its workers.
+/// Once the server has had time to start its workers, reports which of its settings would let the disks be
+/// read in better order.
 fn advise(pid: u32, ended: &AtomicBool) {
     let until = Instant::now() + STARTED_AFTER;
     while !ended.load(Ordering::Relaxed) {
@@ -156,19 +158,19 @@ fn advise(pid: u32, ended: &AtomicBool) {
     }
 }
 
-/// Sends a signal on, unless the terminal sent it: then the command, being in our process group, has it
+/// Forwards a signal, unless the terminal sent it: then the command, in the same process group, has it
 /// already.
 fn pass_on(origin: &Origin, pid: Pid) {
     if origin.cause == Cause::Kernel {
         return;
     }
     if let Some(signal) = Signal::from_named_raw(origin.signal) {
-        // Gone already: its status is on its way.
+        // If it is gone already, its status follows.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// How our daemon is started.
+/// The command line of our daemon.
 fn daemon_words(args: &RunArgs) -> Vec<OsString> {
     let mut words = vec![OsString::from("daemon")];
     words.extend(args.engine.words());
@@ -178,13 +180,13 @@ fn daemon_words(args: &RunArgs) -> Vec<OsString> {
     words
 }
 
-/// As shells report it.
+/// The exit status as shells report it.
 fn exit_code(status: ExitStatus) -> u8 {
     let signalled = || 128 + status.signal().unwrap_or(0);
     u8::try_from(status.code().unwrap_or_else(signalled)).unwrap_or(u8::MAX)
 }
 
-/// `LD_PRELOAD` with the shim after what is there: an allocator preloaded by others stays in front.
+/// `LD_PRELOAD` with the shim after the existing entries: a preloaded allocator stays in front.
 fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
     match existing.filter(|e| !e.is_empty()) {
         Some(mut list) => {

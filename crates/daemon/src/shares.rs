@@ -1,8 +1,8 @@
-//! What one user may take of what there is for all: three quarters, so that another user always gets in.
+//! The share of one user in each resource: three quarters, so that another user always gets in.
 //!
-//! Places in a disk's queue are counted from the request to its answer, whether or not its client is still
-//! there: advice is given by clients that hang up at once. A request that is given up by its client holds its
-//! place for [`GIVEN_UP_FOR`] more; else a client that asks and hangs up could pass through the queue at the
+//! Places in a disk's queue are counted from the request to its answer, even if its client is gone, because a
+//! client that sends an advice disconnects at once. A request that its client gives up keeps its place for
+//! another [`GIVEN_UP_FOR`]. Otherwise a client that asks and disconnects could pass through the queue at the
 //! speed of its processor, and each time have a file opened and others' files closed for it.
 
 use std::collections::{HashMap, VecDeque};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a request that its client has given up holds its place. With a queue of 4,096 one user gives up
-/// 600 requests a second at most; the 2,048 files kept open for a disk's streams then last more than three
-/// seconds, in which every player reads. A server that is killed with its whole share waiting is passed on
-/// for so long when it comes back.
+/// How long a request given up by its client keeps its place. With a queue of 4,096, one user gives up 600
+/// requests a second at most; the 2,048 files kept open for a disk's streams then last more than three
+/// seconds, in which every player reads. A server that is killed with its whole share waiting passes for this
+/// long when it returns.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
 
 /// Three quarters of `most`, at least one.
@@ -21,13 +21,13 @@ pub(crate) fn of(most: usize) -> usize {
     (most / 4 * 3 + most % 4 * 3 / 4).max(1)
 }
 
-/// A place in a disk's queue, until the last clone is dropped.
+/// A place in a disk's queue, held until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     taken: Arc<Taken>,
 }
 
-/// The same without holding it.
+/// A weak reference to a place.
 #[derive(Debug)]
 pub(crate) struct PlaceTaken(Weak<Taken>);
 
@@ -53,19 +53,19 @@ impl Drop for Taken {
     }
 }
 
-/// The share of each user.
+/// The shares of all users.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// Users without bounds: root, and the daemon's own, which can end it anyway.
+    /// Users without bounds: root, and the daemon's own user, which can end the daemon anyway.
     trusted: [u32; 2],
-    /// Places one user may have in the queue of one disk.
+    /// Maximum number of places of one user in the queue of one disk.
     places_max: usize,
     places: HashMap<(u32, usize), Arc<AtomicUsize>>,
     given_up: VecDeque<(Instant, Place)>,
 }
 
 impl Shares {
-    /// Of queues of `queue_max` places.
+    /// Shares of queues of `queue_max` places.
     pub(crate) fn new(queue_max: usize, own_uid: u32) -> Shares {
         Shares {
             trusted: [0, own_uid],
@@ -75,12 +75,12 @@ impl Shares {
         }
     }
 
-    /// Whether nothing of this user is bounded.
+    /// Whether this user has no bounds.
     pub(crate) fn trusts(&self, uid: u32) -> bool {
         self.trusted.contains(&uid)
     }
 
-    /// A place in the queue of disk `reader`; `None` if the user has its share.
+    /// Takes a place in the queue of disk `reader`; `None` if the user has its share.
     pub(crate) fn place(&mut self, uid: u32, reader: usize) -> Option<Place> {
         let trusted = self.trusts(uid);
         let taken = self.places.entry((uid, reader)).or_default();
@@ -91,14 +91,14 @@ impl Shares {
         Some(Place { taken: Arc::new(Taken(taken.clone())) })
     }
 
-    /// The client of a request has gone without its answer.
+    /// The client of a request has disconnected before its answer.
     pub(crate) fn given_up(&mut self, uid: u32, place: Place, now: Instant) {
         if !self.trusts(uid) {
             self.given_up.push_back((now, place));
         }
     }
 
-    /// Gives back what its time is up for. To be called once in a while.
+    /// Returns expired places. Must be called once in a while.
     pub(crate) fn tick(&mut self, now: Instant) {
         while let Some((since, _)) = self.given_up.front()
             && now.saturating_duration_since(*since) >= GIVEN_UP_FOR

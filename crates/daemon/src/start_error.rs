@@ -10,9 +10,9 @@ use seekless_kernel::lsm;
 /// Why a daemon could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Another one answers there.
+    /// Another daemon answers there.
     Running(PathBuf),
-    /// The path is taken by something that is no socket.
+    /// The path exists and is not a socket.
     Occupied(PathBuf),
     /// The socket's folder cannot be made.
     Folder {
@@ -28,7 +28,7 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
-    /// The kernel gave no thread or event queue.
+    /// No thread or event queue is available.
     Threads(io::Error),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Running(path) => write!(
                 f,
-                "a daemon already answers at {}; stop it, or give this one another --socket",
+                "a daemon already listens at {}; stop it, or give this one another --socket",
                 path.display()
             ),
             StartError::Occupied(path) => write!(

@@ -1,7 +1,8 @@
-//! The statistics thread: what tracked calls took, and the answers to status questions.
+//! The statistics thread: durations of tracked calls, and answers to status requests.
 //!
-//! Its own thread, because writing the status as text takes a millisecond. A tool that does not take its answer holds up nobody:
-//! what its socket has no room for waits beside, and is given up after [`SEND_MAX`] or when too many wait.
+//! It is a thread of its own, because writing the status as text takes a millisecond. A tool that does not
+//! read its answer blocks no other: what does not fit into its socket is queued, and given up after
+//! [`SEND_MAX`] or when too many answers are queued.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -26,26 +27,28 @@ use crate::limits::Limits;
 use crate::passing::Passing;
 use crate::settings::DaemonSettings;
 
-/// Reports that may wait; at 20,000 calls a second a quarter of a second's worth.
+/// Maximum number of queued reports: a quarter of a second at 20,000 calls a second.
 const WAITING_MAX: usize = 4096;
 
-/// How long a tool may take to read its answer.
+/// Maximum time for a tool to read its answer.
 const SEND_MAX: Duration = Duration::from_secs(2);
 
-/// Most answers that wait for their readers, each of them at most a MiB; the one that has waited longest makes room.
+/// Maximum number of queued answers, at most a MiB each; the oldest one makes room.
 const SENDINGS_MAX: usize = 32;
 
-/// How often it is looked whether a reader has made room. A whole answer fits a socket's buffer but on machines with hundreds of disks.
+/// Interval at which a full socket is tried again. A whole answer fits into a socket's buffer except on
+/// machines with hundreds of disks.
 const SEND_AGAIN: Duration = Duration::from_millis(10);
 
-/// From so many questions in line on, one text answers all of the next [`SAME_FOR`]: writing it takes a hundred times as long as sending it.
+/// From this many queued questions on, one text answers all of the next [`SAME_FOR`], because writing it
+/// takes a hundred times as long as sending it.
 const CROWDED: usize = 16;
 const SAME_FOR: Duration = Duration::from_millis(100);
 
-/// Longest call told apart from longer ones, nanoseconds (10 minutes).
+/// Longest call that is resolved, in nanoseconds (10 minutes).
 const LONGEST_NS: u64 = 600_000_000_000;
 
-/// What a door beside the socket counts.
+/// The report of a door beside the socket.
 pub(crate) enum DoorReport {
     /// `seekless watch`.
     Watch(WatchReport),
@@ -53,16 +56,16 @@ pub(crate) enum DoorReport {
     Observe(ObserveReport),
 }
 
-/// What the statistics show of a door beside the socket.
+/// Returns the report of a door beside the socket.
 pub(crate) type ReportDoor = Box<dyn Fn() -> DoorReport + Send + Sync>;
 
-/// What others let the statistics see.
+/// What other threads share with the statistics.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) settings: Arc<DaemonSettings>,
     pub(crate) started: Instant,
     pub(crate) counters: Arc<Mutex<Counters>>,
-    /// The readers.
+    /// The disk threads.
     pub(crate) engine: Engine,
     /// The other door, once it is open.
     pub(crate) door: Arc<OnceLock<ReportDoor>>,
@@ -70,24 +73,24 @@ pub(crate) struct Shared {
     pub(crate) passing: Arc<Passing>,
     /// Processes that have called at the socket.
     pub(crate) callers: Arc<Callers>,
-    /// Whose reading is limited by its control group.
+    /// Processes limited by their cgroup.
     pub(crate) limits: Arc<Limits>,
     /// What servers read.
     pub(crate) deliveries: Arc<Mutex<Deliveries>>,
-    /// What programs had of file sets.
+    /// What programs got of file sets.
     pub(crate) file_sets: Arc<Mutex<FileSetsReport>>,
 }
 
 pub(crate) enum Ask {
-    /// A call after the fact.
+    /// A call, reported afterwards.
     Tracked(Tracked),
     /// Send the status to this client.
     Status(Arc<Client>),
-    /// Give the status to this channel.
+    /// Send the status to this channel.
     Report(Sender<StatusReport>),
 }
 
-/// The way to the thread, which ends with it unless others still hold askers.
+/// The handle of the thread, which ends with it unless other askers exist.
 pub(crate) struct Statistics {
     sender: Sender<Ask>,
 }
@@ -96,20 +99,20 @@ impl Statistics {
     /// Starts the thread.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// No thread can be started.
     pub(crate) fn start(shared: Shared) -> io::Result<Statistics> {
         let (sender, asks) = bounded(WAITING_MAX);
         thread::Builder::new().name("statistics".into()).spawn(move || run(&shared, &asks))?;
         Ok(Statistics { sender })
     }
 
-    /// Hands something over; `false` if the thread is behind. Reports of calls may not fill the way for questions.
+    /// Sends a request; `false` if the thread is behind. Reports of calls leave room for questions.
     pub(crate) fn send(&self, ask: Ask) -> bool {
         let crowded = matches!(ask, Ask::Tracked(_)) && self.sender.len() >= WAITING_MAX / 2;
         !crowded && self.sender.try_send(ask).is_ok()
     }
 
-    /// A way to ask from other threads.
+    /// A sender for other threads.
     pub(crate) fn asker(&self) -> Sender<Ask> {
         self.sender.clone()
     }
@@ -157,17 +160,17 @@ fn run(shared: &Shared, asks: &Receiver<Ask>) {
     }
 }
 
-/// A status on its way.
+/// A status being sent.
 struct Sending {
     client: Arc<Client>,
     text: Arc<str>,
-    /// Parts that are sent.
+    /// Number of parts sent.
     sent: usize,
     until: Instant,
 }
 
 impl Sending {
-    /// Sends what there is room for; whether that was the end of it.
+    /// Sends as much as there is room for. Returns whether that was the end.
     fn go_on(&mut self) -> bool {
         for part in StatusParts::new(&self.text).skip(self.sent) {
             match self.client.send(part) {
@@ -217,7 +220,7 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
     }
 }
 
-/// Durations of tracked calls, by call and by whether the bytes were there.
+/// Durations of tracked calls, by call and residency.
 #[derive(Default)]
 struct Calls(BTreeMap<(&'static str, bool), Call>);
 
@@ -231,7 +234,7 @@ impl Calls {
         let key = (tracked.call.name(), tracked.resident);
         let call = self.0.entry(key).or_insert_with(|| Call {
             bytes: 0,
-            // From 1 ns; two digits; the bounds are constants that the constructor accepts.
+            // From 1 ns; two digits; the constructor accepts these constant bounds.
             durations: Histogram::new_with_bounds(1, LONGEST_NS, 2).expect("constant bounds are valid"),
         });
         call.bytes = call.bytes.saturating_add(tracked.length);

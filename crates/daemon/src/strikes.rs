@@ -1,41 +1,41 @@
-//! What a user may say that is of no use, before it is not heard for a while.
+//! Per-user limit on invalid frames.
 //!
-//! A shim says little that is refused: a frame of another version once, a file that has just been cut
-//! short, a file on a device that it is then told to leave alone. A process that sends nonsense as fast as
-//! it can takes the processor's time from everybody. So each such thing is a strike, and a user with too
-//! many in a second is not read for a while: its connections are closed unread, and its shims go on by
-//! themselves. Root and the daemon's own user are always heard.
+//! A shim sends little that is refused: a frame of another version once, a file that has just been cut short,
+//! a file on a device that it is then told to ignore. A process that sends invalid frames as fast as it can
+//! takes processor time from all users. So each invalid frame is a strike, and a user with too many in a
+//! second is muted for a while: its connections are closed unread, and its shims read for themselves. Root
+//! and the daemon's own user are never muted.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Strikes a second that a user may have. At half, a server of a hundred processes that are all told of
-/// another version at once would be one of them; at double, a hostile user takes twice as much of the
-/// processor's time before it is muted.
+/// Maximum number of strikes a second. At half, a server of a hundred processes that all learn of another
+/// version at once would be muted; at double, a hostile user takes twice as much processor time before it is
+/// muted.
 const STRIKES_MAX: u32 = 64;
 
-/// How long a user with more is not read. At half, nonsense takes twice as much time in all; at double, the
-/// servers of a user with one process that is out of its mind go without read-ahead for twice as long.
+/// How long a user with more is muted. At half, invalid frames take twice as much time in total; at double,
+/// the servers of a user with one broken process go without read-ahead for twice as long.
 const MUTE_FOR: Duration = Duration::from_secs(2);
 
-/// The time in which strikes are counted.
+/// The time over which strikes are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Most users whose strikes are counted. A user beyond goes uncounted; every local user can have that many
-/// numbers at most by subordinate ids, and each of them costs a process.
+/// Maximum number of users whose strikes are counted; further users are not counted. With subordinate ids a
+/// local user can have that many user ids, but each of them costs a process.
 const USERS_MAX: usize = 4096;
 
-/// Points of a strike, and of an answer that a shim gets now and then in good faith: of a device to be left
-/// alone. Each of 256 processes of a server asks that once in ten seconds.
+/// Points of a strike, compared with one point for an answer that a shim gets now and then in good faith:
+/// that a device must be ignored. Each of 256 processes of a server gets that once in ten seconds.
 const STRIKE: u32 = 8;
 const IN_GOOD_FAITH: u32 = 1;
 
-/// How bad something is that a user has said.
+/// Severity of a refused frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// No shim says it but by accident.
+    /// A shim sends it only by mistake.
     Strike,
-    /// A shim says it seldom.
+    /// A shim sends it rarely.
     InGoodFaith,
 }
 
@@ -46,16 +46,16 @@ struct User {
     muted_until: Option<Instant>,
 }
 
-/// What every user has said lately.
+/// The recent strikes of every user.
 #[derive(Debug, Default)]
 pub(crate) struct Strikes {
     users: HashMap<u32, User>,
-    /// Times a user was muted.
+    /// Times that a user was muted.
     muted: u64,
 }
 
 impl Strikes {
-    /// Counts; whether the user is muted from now on, and was not before.
+    /// Counts a strike. Returns whether the user becomes muted by it.
     pub(crate) fn count(&mut self, uid: u32, weight: Weight, now: Instant) -> bool {
         if !self.users.contains_key(&uid) && self.users.len() >= USERS_MAX {
             return false;
@@ -76,17 +76,17 @@ impl Strikes {
         true
     }
 
-    /// Whether this user is not to be read now.
+    /// Whether this user is muted now.
     pub(crate) fn is_muted(&self, uid: u32, now: Instant) -> bool {
         self.users.get(&uid).and_then(|user| user.muted_until).is_some_and(|until| now < until)
     }
 
-    /// Times a user was muted.
+    /// Times that a user was muted.
     pub(crate) fn muted(&self) -> u64 {
         self.muted
     }
 
-    /// Forgets what is over. To be called once in a while.
+    /// Forgets what has expired. Must be called once in a while.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.users.retain(|_, user| {
             now.saturating_duration_since(user.window) < WINDOW

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! new                                   old
-//!   looks at its disks, has its threads
+//!   probes its disks, starts its threads
 //!   Ask                             -->
 //!                                   <-- the listening sockets, the metrics address
 //!   accepts connections beside the old one
@@ -11,9 +11,9 @@
 //!                                       answers all that wait, and ends
 //! ```
 //!
-//! The sockets never close, so a shim that connects is always heard by one of the two. Until `Serving` the
-//! old daemon goes on as if nothing had been asked, so a new one that fails costs nothing. Only a daemon of
-//! the same user takes over: a process that has the socket once can go on listening at it.
+//! The sockets never close, so one of the two always accepts a shim's connection. Until `Serving` the old
+//! daemon goes on as if nothing had been asked, so a new one that fails costs nothing. Only a daemon of the
+//! same user takes over, because a process that has the socket once can go on listening at it.
 
 use std::io;
 use std::net::TcpListener;
@@ -31,36 +31,35 @@ use seekless_wire::{FRAME_BYTES_MAX, Frame, TakeOverStep, WAIT_MS_MAX};
 use crate::client::Client;
 use crate::listener::{Claim, Listener};
 
-/// How long an old daemon that has let go waits for the answers of those it has accepted. A request is
-/// given up earlier (`--give-up`) and its shim goes on by itself then, so this is reached only if something
-/// hangs.
+/// Maximum time that an old daemon waits, after the handover, for the answers to its accepted connections. A
+/// request is given up earlier (`--give-up`), and then its shim reads for itself, so this is reached only if
+/// something hangs.
 const DRAIN_MAX: Duration = Duration::from_millis(WAIT_MS_MAX);
 
-/// How long such a daemon lets a connection without a request be. A shim sends its request at once after it
-/// has connected; half of this could cut one short that is not given a processor, which then reads for
-/// itself.
+/// How long an old daemon keeps a connection without a request. A shim sends its request immediately after
+/// connecting. Half of this could cut off a shim without a processor, which then reads for itself.
 pub(crate) const DRAIN_IDLE: Duration = Duration::from_secs(1);
 
-/// The last word of the old daemon.
+/// The last frame of the old daemon.
 const RELEASED: Frame<'static> = Frame::TakeOver { step: TakeOverStep::Released, ring: 0 };
 
 /// What a running daemon has handed over. Until [`Inheritance::serving`] it serves as before.
 pub(crate) struct Inheritance<'a> {
     conversation: Conversation<'a>,
     claim: Claim,
-    /// Taken by the daemon that is started with it.
+    /// Taken by the new daemon.
     pub(crate) listener: Option<Listener>,
-    /// Taken by its metrics address.
+    /// Taken by the new daemon's metrics address.
     pub(crate) metrics: Option<TcpListener>,
-    /// The last number that one of its rings was given.
+    /// The last number given to one of its rings.
     pub(crate) ring: u8,
 }
 
-/// Asks the daemon at `path` for what it listens at; `None`: none runs there. `mode`: permission bits for
-/// the path.
+/// Asks the daemon at `path` for its listening sockets; `None` if none runs there. `mode`: permission bits
+/// for the path.
 ///
 /// # Errors
-/// One runs there and is another user's, older, not to be taken over, or does not answer.
+/// The daemon there is another user's, too old, may not be taken over, or does not answer.
 pub(crate) fn ask(path: &Path, mode: u32) -> Result<Option<Inheritance<'_>>, Fault> {
     let conversation = match Conversation::open(path) {
         Ok(conversation) => conversation,
@@ -109,8 +108,8 @@ fn refused(path: &Path) -> Fault {
 }
 
 impl Inheritance<'_> {
-    /// Says that the new daemon serves, and waits for the old one to let go. From here on the new one
-    /// stays, whatever the old one says.
+    /// Announces that the new daemon serves, and waits for the old one's release. From here on the new one
+    /// stays, whatever the old one answers.
     ///
     /// # Errors
     /// Another daemon has taken over meanwhile.
@@ -123,20 +122,20 @@ impl Inheritance<'_> {
             Ok(true) => {}
             Ok(false) => return Err(refused(conversation.path())),
             // It may hang, or have been killed just now: either way it accepts nothing.
-            Err(error) => tracing::warn!(%error, "the old daemon does not say that it has handed over"),
+            Err(error) => tracing::warn!(%error, "the old daemon has not confirmed the hand-over"),
         }
         if let Err(error) = claim.make_good() {
-            tracing::warn!(%error, "the socket that was taken over is not at its path any more");
+            tracing::warn!(%error, "the socket that was taken over is no longer at its path");
         }
         Ok(())
     }
 }
 
-/// The side of a daemon whose place is taken.
+/// The old daemon's side of a takeover.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandOver {
     shared: Arc<SharedHandOver>,
-    /// When it let go.
+    /// When it released the sockets.
     released: Option<Instant>,
 }
 
@@ -147,7 +146,7 @@ struct SharedHandOver {
 }
 
 impl HandOver {
-    /// Hands this listening socket of the metrics address over as well.
+    /// Also hands over this listening socket of the metrics address.
     pub(crate) fn with_metrics(&self, socket: OwnedFd) {
         let _ = self.shared.metrics.set(socket);
     }
@@ -157,17 +156,17 @@ impl HandOver {
         self.shared.released.load(Ordering::Acquire)
     }
 
-    /// Whether this side has let go.
+    /// Whether this side has released the sockets.
     pub(crate) fn released(&self) -> bool {
         self.released.is_some()
     }
 
-    /// Whether it has, and no accepted connection is left, or the patience is over.
+    /// Whether it has, and no accepted connection is left or the maximum wait is over.
     pub(crate) fn drained(&self, connections: usize) -> bool {
         self.released.is_some_and(|at| connections == 0 || at.elapsed() >= DRAIN_MAX)
     }
 
-    /// Sends what there is to hand over; whether it went out.
+    /// Sends what is handed over. Returns whether that succeeded.
     pub(crate) fn offer(&self, client: &Client, listener: &Listener, ring: u8) -> bool {
         let Some((socket, twin)) = listener.offered() else { return false };
         let metrics = self.shared.metrics.get().map(AsFd::as_fd);
@@ -181,8 +180,8 @@ impl HandOver {
         sent.and_then(|()| client.send(Frame::TakeOver { step: TakeOverStep::Offered, ring })).is_ok()
     }
 
-    /// Lets go: the service manager is told first which process counts, so that it hears that one's own
-    /// words.
+    /// Releases the sockets. Before that it tells the service manager which process counts, so that the
+    /// manager accepts that process's messages.
     pub(crate) fn release(&mut self, client: &Client, now: Instant) {
         if let Ok(peer) = fdpass::peer(client.as_fd())
             && let Ok(pid) = u32::try_from(peer.pid)
@@ -196,8 +195,8 @@ impl HandOver {
     }
 }
 
-/// Keeps a decision log that a running daemon writes: the new one begins another under the name. The old
-/// one goes on in `FILE.old`.
+/// Renames the decision log that a running daemon writes, so that the new one starts another under its name.
+/// The old one goes on in `FILE.old`.
 ///
 /// # Errors
 /// It cannot be renamed.

@@ -1,11 +1,10 @@
-//! The thread that serves the connections of one user: frames in, calls to the engine.
+//! The thread that serves the connections of one user: it receives frames and makes calls to the engine.
 //!
-//! Everything that a descriptor of a user can hold up is done here: what it is, what of it is in memory,
-//! which disk it lies on, and closing it. A file of FUSE whose server does not answer, or a socket that
-//! lingers, stops this thread and with it the calls of that user alone ([`crate::acceptor`] lets go of its
-//! connections then). Descriptors that were passed on with calls come back here to be closed. The thread
-//! never touches a disk. It tells waiting shims once in a while that their disk is busy and not the daemon
-//! dead.
+//! Everything that a user's descriptor can block is done here: its type, its residency, the lookup of its
+//! disk, and closing it. A FUSE file whose server does not answer, or a socket that lingers, stops only this
+//! thread and the calls of that user (then [`crate::acceptor`] releases its connections). Descriptors that
+//! were passed with calls come back here to be closed. The thread never touches a disk. It sends keepalives
+//! to waiting shims, so that they know that the disk is busy and the daemon alive.
 
 use std::collections::HashMap;
 use std::io;
@@ -43,47 +42,47 @@ use crate::statistics;
 use crate::strikes::Weight;
 use crate::take_over::DRAIN_IDLE;
 
-/// Mark of an event that is about the inbox. Others are about the connection of that number.
+/// Mark of an event of the inbox. Other events carry the number of their connection.
 const WAKE: u64 = 0;
 
-/// Events taken at once. At half of it a burst costs twice as many looks at the queue of events; at double
-/// what comes back to be closed waits twice as long for its end.
+/// Maximum number of events taken at once. At half, a burst takes twice as many calls for events; at double,
+/// descriptors to be closed wait twice as long.
 const EVENTS: usize = 256;
 
-/// Frames read from one connection at once, for the same reason. A shim sends one. A program with a file set
-/// sends hundreds: at half of it they take twice as many rounds, at double others wait for twice as many.
+/// Maximum number of frames read from one connection at once, for the same reason. A shim sends one. A
+/// program with a file set sends hundreds: at half, they take twice as many rounds; at double, others wait
+/// for twice as many.
 const FRAMES: usize = 8;
 
-/// How often waiting connections are looked through. At half of it thousands of them cost twice as much; at
-/// double [`WORKING_EVERY`] and it are more than the protocol promises.
+/// Interval at which waiting connections are checked. At half, thousands of them cost twice as much; at
+/// double, this plus [`WORKING_EVERY`] exceeds what the protocol promises.
 const TICK: Duration = Duration::from_millis(200);
 
-/// A waiting shim hears from us this often; with [`TICK`] on top within what the protocol promises.
+/// Interval of keepalives to a waiting shim; together with [`TICK`] within what the protocol promises.
 const WORKING_EVERY: Duration = Duration::from_millis(WORKING_EVERY_MS * 7 / 10);
 
-/// A connection that says nothing for so long is closed: shims connect when they have something to say. At
-/// half of it one that is not given a processor may be cut short; at double silent ones keep others out for
-/// twice as long.
+/// A connection silent for this long is closed, because shims connect when they have something to send. At
+/// half, a client without a processor may be cut off; at double, silent connections keep others out for twice
+/// as long.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// A process that is limited by its control group leaves the disk alone for so long, milliseconds. At half of
-/// it its questions take twice as much of its time; at double a limit that is lifted counts for a second
-/// more.
+/// How long a process limited by its cgroup ignores the disk, in milliseconds. At half, its questions take
+/// twice as much of its time; at double, a removed limit applies for a second more.
 const LIMITED_FOR_MS: u32 = 1_000;
 
-/// What is handed to the thread.
+/// Messages to the thread.
 enum Inbound {
-    /// A connection to be served.
+    /// A connection to serve.
     Serve(OwnedFd),
-    /// A descriptor to be closed: of a call that has ended, or a connection that is not served and has
-    /// descriptors in line.
+    /// A descriptor to close: of a call that has ended, or a connection that is not served and has
+    /// descriptors queued.
     Close(OwnedFd),
-    /// The daemon ends: so do the connections.
+    /// The daemon ends, and so do the connections.
     End,
 }
 
-/// The way to the thread of a user. It ends when its user's connections and descriptors are gone, and this
-/// is.
+/// The handle of a user's thread. The thread ends when its user's connections and descriptors are gone and
+/// this is dropped.
 pub(crate) struct UserThread {
     to: Arc<Inbox>,
     state: Arc<State>,
@@ -97,21 +96,20 @@ struct Inbox {
     state: Arc<State>,
 }
 
-/// What others see of the thread.
+/// The thread's state as seen by others.
 #[derive(Default)]
 struct State {
-    /// Connections that are open.
+    /// Number of open connections.
     connections: AtomicUsize,
-    /// Descriptors to be closed.
+    /// Number of descriptors to close.
     to_close: AtomicUsize,
-    /// Since when it is busy with one thing, in milliseconds since the front was made and one more; 0: it is
-    /// not.
+    /// Since when it is busy with one thing, in milliseconds since the front was made, plus one; 0: not busy.
     busy_since: AtomicU64,
 }
 
 impl Inbox {
     fn send(&self, what: Inbound) {
-        // The thread is there as long as this is.
+        // The thread runs as long as this exists.
         let _ = self.to.as_ref().map(|to| to.send(what));
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -133,12 +131,12 @@ impl UserThread {
     /// Starts the thread of a user.
     ///
     /// # Errors
-    /// No thread or no descriptor can be had.
+    /// No thread can be started, or no descriptor is left.
     pub(crate) fn start(uid: u32, front: Arc<Front>) -> io::Result<UserThread> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
-        // Bounded by who sends: connections by their user's share, the rest by what the acceptor parks.
+        // Bounded by the senders: connections by their user's share, the rest by what the acceptor keeps.
         let (to, inbound) = unbounded();
         let state = Arc::new(State::default());
         let inbox = Arc::new(Inbox { to: Some(to), wake: wake.try_clone()?, state: state.clone() });
@@ -157,34 +155,34 @@ impl UserThread {
         Ok(UserThread { to: inbox, state, front })
     }
 
-    /// Hands it a connection.
+    /// Hands over a connection.
     pub(crate) fn serve(&self, connection: OwnedFd) {
         self.state.connections.fetch_add(1, Ordering::AcqRel);
         self.front.connections.fetch_add(1, Ordering::AcqRel);
         self.to.send(Inbound::Serve(connection));
     }
 
-    /// Has it close a descriptor.
+    /// Makes it close a descriptor.
     pub(crate) fn close(&self, fd: OwnedFd) {
         self.to.close(fd);
     }
 
-    /// Ends its connections, and the thread once nothing is left for it to close.
+    /// Ends its connections, and the thread once it has nothing left to close.
     pub(crate) fn end(self) {
         self.to.send(Inbound::End);
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::Acquire)
     }
 
-    /// Descriptors that are still to be closed.
+    /// Number of descriptors still to close.
     pub(crate) fn to_close(&self) -> usize {
         self.state.to_close.load(Ordering::Acquire)
     }
 
-    /// How long it has been busy with one thing, `now_ms` on the front's clock.
+    /// How long it has been busy with one thing; `now_ms` is on the front's clock.
     pub(crate) fn busy_for(&self, now_ms: u64) -> Duration {
         match self.state.busy_since.load(Ordering::Acquire) {
             0 => Duration::ZERO,
@@ -195,27 +193,27 @@ impl UserThread {
 
 struct Connection {
     client: Arc<Client>,
-    /// Closes what comes by it.
+    /// Closes the descriptors that arrive through it.
     closer: Closer,
-    /// Its process; 0: not in our process namespace.
+    /// Its process id; 0: not in our process namespace.
     pid: u32,
     /// When either side last sent something.
     last: Instant,
     /// The last request that was blocked.
     ticket: Option<Ticket>,
-    /// The request is advice: its sender hangs up at once, and it is done all the same.
+    /// Whether the request is an advice: its sender disconnects at once, and it is carried out all the same.
     advice: bool,
-    /// The place in the queue of the last request.
+    /// The place of the last request in the queue.
     place: Option<shares::PlaceTaken>,
-    /// It has said something.
+    /// Whether it has sent anything.
     spoke: bool,
-    /// It has asked for a file set, and may be silent for as long as its program likes.
+    /// Whether it has asked for a file set, and so may be silent for any time.
     file_set: bool,
 }
 
-/// What the thread runs.
+/// The state of the thread.
 struct Body {
-    /// The user's number ([`crate::accounts`]).
+    /// The user's account number ([`crate::accounts`]).
     uid: u32,
     state: Arc<State>,
     inbound: Receiver<Inbound>,
@@ -224,20 +222,20 @@ struct Body {
     connections: HashMap<u64, Connection>,
     /// Opens the files of this user for the engine.
     opener: Arc<Opener>,
-    /// For what is to come back here.
+    /// For descriptors that must come back here.
     inbox: Weak<Inbox>,
     front: Arc<Front>,
 }
 
 impl Body {
-    /// Serves until nobody can hand it anything any more.
+    /// Serves until all handles are dropped.
     fn run(mut self) {
         run_first();
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         let mut ticked = Instant::now();
         loop {
             let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as _ };
-            // Without connections nothing is due, and it is woken.
+            // Without connections nothing is due, and the thread is woken by messages.
             let timeout = (!self.connections.is_empty()).then_some(&timeout);
             let marks: Vec<u64> = match epoll::wait(&self.epoll, &mut events, timeout) {
                 Ok((events, _)) => events.iter().map(|e| e.data.u64()).collect(),
@@ -267,12 +265,12 @@ impl Body {
         }
     }
 
-    /// Notes that another thing is begun.
+    /// Records that another piece of work starts.
     fn busy(&self) {
         self.state.busy_since.store(self.front.now_ms() + 1, Ordering::Release);
     }
 
-    /// Takes what was handed over; `false`: nobody is there to hand over anything any more.
+    /// Takes messages. Returns `false` if all handles are dropped.
     fn take_in(&mut self) -> bool {
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
         loop {
@@ -319,11 +317,11 @@ impl Body {
                 file_set: false,
             },
         );
-        // The first frame usually is there already.
+        // The first frame has usually arrived already.
         self.readable(mark);
     }
 
-    /// A connection less.
+    /// Counts a closed connection.
     fn closed(&self) {
         self.state.connections.fetch_sub(1, Ordering::AcqRel);
         self.front.connections.fetch_sub(1, Ordering::AcqRel);
@@ -346,8 +344,8 @@ impl Body {
                 Err(Errno::INTR) => continue,
                 Err(Errno::MSGSIZE) => return self.refuse(mark, RefuseReason::Malformed, 0),
                 Err(Errno::PROTO) => return self.refuse(mark, RefuseReason::Descriptor, 0),
-                // No fault of the client's. What has a descriptor beside it is a call that waits, or a range
-                // of a file set, whose number is lost with it.
+                // Not the client's fault. The frame with the descriptor is a call that waits, or a range of a
+                // file set, whose number is lost with it.
                 Err(Errno::MFILE) if !connection.file_set && !client.is_waiting() => {
                     (connection.last, connection.spoke) = (Instant::now(), true);
                     self.front.count(|c| c.passed_full += 1);
@@ -379,9 +377,9 @@ impl Body {
                 }
                 (Frame::Hello { ring, .. }, _) => {
                     let settings = self.front.told(uid);
-                    // A process that ends soon asks but once where its ring goes along. Only with the first
-                    // answer: a client that never reads has one descriptor on its way, not hundreds. Where
-                    // there is no ring to be had, the shim asks for it and is told.
+                    // A short-lived process needs only one question if its ring comes along. Only with the
+                    // first answer, so that a client that never reads has one descriptor in flight and not
+                    // hundreds. If no ring is available, the shim asks for it and gets the reason.
                     let wanted = ring && is_first && settings.ring != 0;
                     let ring = if wanted { self.front.ring(uid).ok().flatten() } else { None };
                     let frame = Frame::Settings(settings);
@@ -397,15 +395,15 @@ impl Body {
                                 self.front.strike(uid, Weight::Strike);
                             }
                         }
-                        // Without one reads go unreported, and the rest works.
+                        // Without a ring, reads go unreported, and everything else works.
                         Err(error) => {
-                            tracing::warn!(%error, "no ring of reports for user {uid}");
+                            tracing::warn!(%error, "cannot make a ring of reports for user {uid}");
                             return self.refuse(mark, RefuseReason::Kind, frame.kind());
                         }
                         Ok(None) => return self.refuse(mark, RefuseReason::Kind, frame.kind()),
                     }
                 }
-                // In other modes no shim has anything to say here.
+                // In other modes shims have nothing to report here.
                 (Frame::Tracked(tracked), _) if self.front.settings.engine.spindle.mode == Mode::Track => {
                     let taken = self.front.statistics.send(statistics::Ask::Tracked(tracked));
                     self.front.count(|c| c.tracked_dropped += u64::from(!taken));
@@ -462,7 +460,7 @@ impl Body {
                     if !client.begin_status() {
                         return self.refuse(mark, RefuseReason::Malformed, frame.kind());
                     }
-                    // Its counters are those of this moment.
+                    // The counters must be up to date.
                     self.front.publish();
                     if !self.front.statistics.send(statistics::Ask::Status(client)) {
                         return self.hang_up(mark);
@@ -478,7 +476,7 @@ impl Body {
         front.count(|c| c.needs += 1);
         let wire = front.told(uid);
         let pass = |reason| client.reply(Frame::Answer(Answer::pass(reason, wire)));
-        // In mode prefetch shims read ahead for themselves.
+        // In mode prefetch, shims read ahead for themselves.
         if !front.settings.engine.spindle.mode.serialises() {
             front.count(|c| c.passed_mode += 1);
             return pass(PassReason::Mode);
@@ -497,12 +495,13 @@ impl Body {
             let answer = Answer { device_ttl_ms: LIMITED_FOR_MS, ..Answer::pass(PassReason::Full, wire) };
             return client.reply(Frame::Answer(answer));
         }
-        // Advice is no read: none is reported for it.
+        // An advice is not a read, so none is reported for it.
         if !need.call.is_advice() {
             lock(&front.shared.deliveries).asked(call.file, call.want.offset(), now);
         }
         if front.shared.passing.now(now) {
-            // Of files whose disk is served otherwise: only their reads are counted, as when they are served.
+            // Files whose disk is served by another door: only their reads are counted, as if they were
+            // served.
             let served = lock(front.engine.devices()).reader_of(call.file).is_some();
             if let Some(rings) = front.rings.as_ref().filter(|_| served) {
                 lock(rings).shown(uid, call.file, now);
@@ -556,13 +555,13 @@ impl Body {
         }
     }
 
-    /// Whether the process of a connection is limited in what it may read of a file's disk.
+    /// Whether the process of a connection is limited on a file's disk.
     fn is_limited(&self, mark: u64, file: FileId, now: Instant) -> bool {
         let pid = self.connections.get(&mark).map_or(0, |connection| connection.pid);
         self.front.shared.limits.holds_afresh(pid, file.dev, now)
     }
 
-    /// Asks for a file set on behalf of a connection. In a mode that serves no call there is none.
+    /// Requests a file set for a connection. In a mode that serves no call there is none.
     fn begin_file_set(&mut self, mark: u64, client: Arc<Client>, window: u64) {
         let serves = self.front.settings.engine.spindle.mode.serialises();
         if !serves || self.front.shared.passing.now(Instant::now()) {
@@ -571,14 +570,13 @@ impl Body {
             return;
         }
         let user = (!lock(&self.front.shares).trusts(self.uid)).then_some(self.uid);
-        // One that is not told is refused as a client that hangs up.
+        // If the message cannot be sent, the set is refused by disconnecting.
         if !self.front.file_sets.tell(Said::Open { set: mark, client, user, window }) {
             self.hang_up(mark);
         }
     }
 
-    /// A range of a file set, with the disk that it lies on; one that cannot be read there is left to its
-    /// reader.
+    /// A range of a file set, with its disk. A range that cannot be read there is left to its reader.
     fn added(&self, mark: u64, add: FileSetAdd, fd: Source) -> Said {
         let left = |reason| Said::Left { set: mark, range: add.range, reason };
         if self.front.shared.passing.now(Instant::now()) {
@@ -611,7 +609,7 @@ impl Body {
         }
     }
 
-    /// Tells a client that it was not understood, and ends the conversation.
+    /// Sends a refusal to a client, and ends the conversation.
     fn refuse(&mut self, mark: u64, reason: RefuseReason, kind: u16) {
         self.front.count(|c| c.frames_refused += 1);
         if let Some(connection) = self.connections.get(&mark) {
@@ -621,7 +619,7 @@ impl Body {
         self.hang_up(mark);
     }
 
-    /// The other side has closed, perhaps without a word.
+    /// The other side has closed, perhaps without a frame.
     fn left(&mut self, mark: u64) {
         if self.connections.get(&mark).is_some_and(|connection| !connection.spoke) {
             self.front.strike(self.uid, Weight::InGoodFaith);
@@ -667,7 +665,7 @@ impl Body {
     }
 }
 
-/// The socket's side of a call that is submitted: its user's shares, and the reports of its user's processes.
+/// The socket's side of a submitted call: its user's shares, and the reports of its user's processes.
 struct ShimDoor<'a> {
     front: &'a Front,
     client: &'a Arc<Client>,
@@ -676,9 +674,9 @@ struct ShimDoor<'a> {
     wire: Settled,
     file: FileId,
     kind: CallKind,
-    /// As the shim passed it.
+    /// The file as the shim passed it.
     fd: Arc<Source>,
-    /// The place in the disk's queue that the call was given.
+    /// The call's place in the disk's queue.
     place: Option<shares::PlaceTaken>,
 }
 
@@ -712,7 +710,7 @@ impl Transport for ShimDoor<'_> {
     }
 }
 
-/// What a reader's answer is to a shim.
+/// The engine's answer as a frame for a shim.
 fn to_wire(outcome: Completion<'_>, wire: Settled) -> Answer {
     match outcome {
         Completion::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
@@ -727,9 +725,9 @@ fn to_wire(outcome: Completion<'_>, wire: Settled) -> Answer {
                 Reason::Failed | Reason::TooLate => PassReason::DiskError,
                 Reason::Mode => PassReason::Mode,
                 Reason::BeyondEnd | Reason::Duplicate => PassReason::BadRequest,
-                // Nobody is there to read it.
+                // Its client is gone, so the reason does not matter.
                 Reason::Cancelled => PassReason::Closing,
-                // Shims of older versions have no word for the second.
+                // Shims of older versions do not know a reason for the second.
                 Reason::Random | Reason::DiskOrder => PassReason::Random,
             };
             Answer { device_ttl_ms, ..Answer::pass(reason, wire) }

@@ -1,23 +1,24 @@
-//! The second door: the kernel tells of every read under a folder before it happens, and waits for us.
+//! The second door: the kernel announces every read under a folder before it happens, and waits for the
+//! answer.
 //!
 //! ```text
 //!  any program: read, sendfile, mmap                         supervisor process (parent)
 //!        | the kernel holds it                                   ^ a beat every 100 ms, else SIGKILL
 //!        v                                                       |
-//!  event threads --in memory: let go at once       worker process: event threads, keeper, and a daemon's
+//!  event threads --in memory: released at once     worker process: event threads, keeper, and a daemon's
 //!        |                                                  readers, shared with the socket door
-//!        `--missing: Held --> reader of that disk --> answer: let go
-//!                       \--> Registry: let go when its time is up
+//!        `--missing: Held --> reader of that disk --> answer: released
+//!                       \--> Registry: released when its time is up
 //! ```
 //!
-//! - [`events`]: the event threads. They never touch a disk: no file is opened or read, residency is asked of
-//!   the page cache through the event's own descriptor.
-//! - [`scope`]: is a file under one of the folders?
-//! - [`files`]: what is known about files; files wholly in memory are not announced until a page of them
-//!   goes.
-//! - [`pauses`]: a tree that is in memory is not listened to for a moment.
-//! - [`keeper`]: a thread that lets go of readers held too long, looks after ignored files, and beats.
-//! - [`supervisor`]: the process above, which kills a worker that does not beat. Whatever ends the worker
+//! - [`events`]: the event threads. They never touch a disk: no file is opened or read; residency is queried
+//!   through the event's own descriptor.
+//! - [`scope`]: whether a file is under one of the folders.
+//! - [`files`]: what is known about files; files wholly in memory are not announced until one of their pages
+//!   is gone.
+//! - [`pauses`]: pauses the events of a tree that is in memory.
+//! - [`keeper`]: a thread that releases readers blocked for too long, checks ignored files, and sends beats.
+//! - [`supervisor`]: the parent process, which kills a worker that sends no beats. Whatever ends the worker
 //!   closes the notification group, and that releases every reader at once.
 
 mod beats;
@@ -52,17 +53,17 @@ use keeper::Keeper;
 use pauses::Pauses;
 use scope::Folders;
 
-/// How the door is opened.
+/// Settings of the door.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchSettings {
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) scope: Scope,
     pub(crate) threads: usize,
-    /// A held reader is let go after this long, whatever the disk does.
+    /// A blocked reader is released after this long, whatever the disk does.
     pub(crate) answer_within: Duration,
-    /// Most readers held at once.
+    /// Maximum number of readers blocked at once.
     pub(crate) held_max: usize,
-    /// Leave out files wholly in memory.
+    /// Do not announce files wholly in memory.
     pub(crate) ignore_resident: bool,
 }
 
@@ -77,10 +78,10 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Marks the folders and starts to answer. `heart` is told of every beat.
+    /// Marks the folders and starts to answer. Beats go to `heart`.
     ///
     /// # Errors
-    /// The kernel, the file system or our rights do not allow it, or a folder is none.
+    /// The kernel, the file system or our permissions do not allow it, or a path is not a directory.
     pub(crate) fn open(
         settings: &WatchSettings,
         daemon: &Daemon,
@@ -114,7 +115,7 @@ impl Door {
             stop: stop.clone(),
             threads: Vec::new(),
         };
-        // Threads first: from the first mark on, readers wait for them.
+        // Threads first, because readers wait for them from the first mark on.
         let no_thread = |e: io::Error| {
             Fault::new(
                 Exit::Failed,
@@ -146,7 +147,7 @@ impl Door {
         &self.folders
     }
 
-    /// No more events; everybody held goes on. Takes no longer than the system calls it makes.
+    /// Stops all events and releases all readers. Takes no longer than the system calls it makes.
     pub(crate) fn close(&mut self) {
         for dir in self.folders.paths() {
             let _ = self.group.unwatch(dir, self.scope);
@@ -159,7 +160,7 @@ impl Door {
                 thread::sleep(Duration::from_millis(2));
             }
         }
-        // What was taken in between.
+        // Events taken in between.
         self.announcer.registry.release_all();
     }
 }
@@ -170,7 +171,7 @@ impl Drop for Door {
     }
 }
 
-/// One line for each way the kernel says no.
+/// One line for each reason of the kernel.
 fn unavailable(why: Unavailable, dir: Option<&Path>) -> Fault {
     let instead = "preload the shim instead: seekless run -- CMD";
     match (why, dir) {
@@ -183,13 +184,13 @@ fn unavailable(why: Unavailable, dir: Option<&Path>) -> Fault {
         (Unavailable::NotSupported, None) => Fault::new(
             Exit::Missing,
             format!(
-                "this kernel has no pre-content events (Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS has); {instead}"
+                "this kernel has no pre-content events (it takes Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS); {instead}"
             ),
         ),
         (Unavailable::NotSupported, Some(dir)) => Fault::new(
             Exit::Missing,
             format!(
-                "the file system of {}{} or this kernel (before 6.14) takes no part in pre-content events; ext4, xfs \
+                "the file system of {}{} or this kernel (before 6.14) does not support pre-content events; ext4, xfs \
                  and btrfs do; {instead}",
                 dir.display(),
                 scope::fs_type(dir).map(|t| format!(" ({t})")).unwrap_or_default(),

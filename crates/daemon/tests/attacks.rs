@@ -1,5 +1,5 @@
-//! Attacks on a daemon of root by processes with users, mounts and user namespaces of their own. Each
-//! attacker is this program again ([`attacker`]). Takes root.
+//! Attacks on root's daemon by processes with users, mounts and user namespaces of their own. Each attacker
+//! is this program again ([`attacker`]). Needs root.
 
 mod common;
 #[path = "common/gated.rs"]
@@ -26,18 +26,18 @@ use seekless_wire::{Call, Frame, Need, RefuseReason, TakeOverStep, Verdict};
 
 const M: u64 = 1 << 20;
 
-/// Two users without rights.
+/// Two users without privileges.
 const MALLORY: u32 = 65_533;
 const ALICE: u32 = 65_532;
 
-/// What the attacker is told, by its environment.
+/// Environment variable that selects the attack.
 const ATTACK: &str = "SEEKLESS_TEST_ATTACK";
 const SOCKET: &str = "SEEKLESS_TEST_SOCKET";
 
-/// Descriptors that hang, each with a connection of its own.
+/// Number of descriptors that hang, each with a connection of its own.
 const HANGING: u64 = 64;
 
-/// An attacker at work. It ends with this.
+/// A running attacker. Dropping this ends it.
 struct Attacker {
     child: Child,
     said: Vec<String>,
@@ -45,14 +45,14 @@ struct Attacker {
 }
 
 impl Attacker {
-    /// Starts this program again by way of `wrapper`, as `user`, and waits until it has done its worst.
-    /// `None`, with a word, where that cannot be done here.
+    /// Starts this program again through `wrapper`, as `user`, and waits until it has done its worst. `None`,
+    /// with a message, if that is not possible here.
     fn start(attack: &str, socket: &Path, user: u32, wrapper: &[&str]) -> Option<Attacker> {
         if !rustix::process::geteuid().is_root() {
             seekless_testing::skip::skipped("only root can be another user");
             return None;
         }
-        // Where every user may run it.
+        // In a place where every user may run it.
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         let program = folder.path().join("attacker");
@@ -89,7 +89,7 @@ impl Attacker {
 
 impl Drop for Attacker {
     fn drop(&mut self) {
-        // A server of files that is killed while it holds some of them open itself never ends. It is told to
+        // A FUSE server that is killed while it has some of its own files open never ends, so it is told to
         // end.
         drop(self.child.stdin.take());
         let until = Instant::now() + Duration::from_secs(10);
@@ -101,13 +101,13 @@ impl Drop for Attacker {
     }
 }
 
-/// One test at a time: a program that another one starts would inherit a file that hangs when it is closed.
+/// One test at a time: a process started by another test would inherit a file that hangs when it is closed.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A daemon whose socket every user reaches.
+/// A daemon with a socket that every user can reach.
 fn bench(change: impl FnOnce(&mut DaemonSettings)) -> Bench {
     let bench = Bench::start(change);
     let folder = bench.socket.parent().unwrap();
@@ -119,7 +119,7 @@ fn bench(change: impl FnOnce(&mut DaemonSettings)) -> Bench {
 fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Of this thread alone.
+            // For this thread only.
             rustix::thread::set_thread_uid(Uid::from_raw(uid)).unwrap();
             act()
         });
@@ -127,7 +127,7 @@ fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Alice's misses are served, and her status is told.
+/// Alice's misses are served, and she gets the status.
 fn alice_is_served(bench: &Bench) {
     for i in 0..20 {
         let Some(file) = cold_file(M as usize) else { return };
@@ -137,7 +137,7 @@ fn alice_is_served(bench: &Bench) {
     }
 }
 
-/// What the attacker does. Run by [`Attacker::start`] alone.
+/// The attacks. Run only by [`Attacker::start`].
 #[test]
 #[ignore = "an attacker, started by the tests"]
 fn attacker() {
@@ -225,12 +225,12 @@ fn lingering(listener: &TcpListener) -> (OwnedFd, TcpStream) {
     (OwnedFd::from(ours), theirs)
 }
 
-/// A user namespace is all it takes to have a file system whose files hang when they are closed.
+/// A user namespace is enough to have a file system whose files hang when they are closed.
 #[test]
 fn descriptors_that_hang_when_they_are_closed_hold_up_their_own_user_alone() {
     let _alone = alone();
     let bench = bench(|_| {});
-    // Most machines let every user open /dev/fuse.
+    // On most machines every user may open /dev/fuse.
     let open_to_all = "mknod -m 666 $TMPDIR/fuse c 10 229 && mount --bind $TMPDIR/fuse /dev/fuse; exec setpriv \\
         --reuid 65533 --regid 65533 --clear-groups -- unshare --user --map-root-user --mount -- \"$@\"";
     let namespace = ["unshare", "--mount", "--", "sh", "-c", open_to_all, "sh"];
@@ -244,14 +244,14 @@ fn descriptors_that_hang_when_they_are_closed_hold_up_their_own_user_alone() {
     alice_is_served(&bench);
 }
 
-/// A process with root's number in a user namespace of its own reaches the twin. Root's own thread must not
-/// close what it passes.
+/// A process with root's id in a user namespace of its own reaches the twin. Root's own thread must not close
+/// the descriptors that it passes.
 #[test]
 fn sockets_of_a_containers_root_do_not_hold_up_root() {
     let _alone = alone();
     let bench = bench(|_| {});
     let container = [
-        // The capability that mapping root's number takes; containers have it.
+        // Mapping root's id needs this capability; containers have it.
         &["setpriv", "--bounding-set=-all,+setfcap", "--inh-caps=-all", "--"][..],
         &["unshare", "--user", "--map-root-user", "--mount", "--"][..],
     ]
@@ -267,7 +267,7 @@ fn sockets_of_a_containers_root_do_not_hold_up_root() {
     }
 }
 
-/// A connection that lingers blocks its last holder for as long as it says.
+/// A lingering connection blocks its last holder for the time it sets.
 #[test]
 fn sockets_that_linger_hold_up_their_own_user_alone() {
     let _alone = alone();
@@ -287,7 +287,7 @@ fn sockets_that_linger_hold_up_their_own_user_alone() {
                     client.need(&ours, Call::Pread, 0, M);
                 }
             });
-            // Whoever closes it last lingers: mostly the daemon, and not this thread.
+            // The last holder to close it lingers: mostly the daemon, and not this thread.
             std::thread::spawn(move || drop(ours));
             theirs
         })
@@ -295,7 +295,7 @@ fn sockets_that_linger_hold_up_their_own_user_alone() {
     alice_is_served(&bench);
 }
 
-/// A user whose thread hangs connects on and on, with descriptors that nobody takes.
+/// A user whose thread hangs keeps connecting, with descriptors that are never taken.
 #[test]
 fn connections_beside_a_thread_that_hangs_use_up_nothing_of_others() {
     let _alone = alone();
@@ -323,11 +323,11 @@ fn connections_beside_a_thread_that_hangs_use_up_nothing_of_others() {
     }
     bench.until("all of them", |s| s.counters.connections >= 600);
     alice_is_served(&bench);
-    // Before the file, whose end would wait for it.
+    // Before the file, whose close would wait for it.
     drop(disk);
 }
 
-/// With the network of the machine a container reaches the twin, and perhaps it was given the path.
+/// With the network of the machine a container reaches the twin, and it may have been given the path.
 #[test]
 fn root_of_a_container_is_not_root() {
     let _alone = alone();

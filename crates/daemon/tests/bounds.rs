@@ -1,4 +1,4 @@
-//! More requests than there is room for, and clients that go away.
+//! More requests than there is room for, and clients that disconnect.
 
 mod common;
 
@@ -8,7 +8,7 @@ use seekless_wire::{Call, PassReason, Verdict};
 
 const M: u64 = 1 << 20;
 
-/// Many requests at once against a queue of one: every one is answered, those beyond the bound with "full".
+/// Many requests at once against a queue of one: each is answered, those beyond the bound with "full".
 #[test]
 fn a_full_queue_passes_and_answers_everybody() {
     let bench = Bench::start(|s| {
@@ -54,7 +54,7 @@ fn a_client_that_hangs_up_is_forgotten() {
     });
     let Some(file) = cold_file(64 << 20) else { return };
     for round in 0..20 {
-        // Several pieces ahead of it, then one whose client goes away.
+        // Several pieces ahead of it, then one whose client disconnects.
         let clients: Vec<_> = (0..8)
             .map(|i| {
                 let client = bench.client();
@@ -77,7 +77,7 @@ fn a_client_that_hangs_up_is_forgotten() {
     println!("skipped: the disk here always answers before a client can hang up");
 }
 
-/// The sender of advice does not wait for it, and it is followed all the same.
+/// The sender of an advice does not wait for it, and it is followed all the same.
 #[test]
 fn advice_is_followed_although_its_giver_hangs_up() {
     let bench = Bench::start(|_| {});
@@ -90,8 +90,8 @@ fn advice_is_followed_although_its_giver_hangs_up() {
     assert_eq!(bench.status().counters.hang_ups, 0);
 }
 
-/// A request that cannot be served in time is given back; nobody waits for ever. With no time at all allowed,
-/// each is.
+/// A request that cannot be served in time is given up, so no client waits for ever. With a limit of zero,
+/// every request is.
 #[test]
 fn requests_are_given_up_in_time() {
     let bench = Bench::start(|s| s.engine.spindle.wait_max = Nanos::ZERO);
@@ -126,7 +126,7 @@ fn stopping_answers_or_closes_everybody() {
     assert_eq!(idle.hear(), Heard::Closed);
 }
 
-/// A connection that never speaks is closed in the end. (Five seconds; the slowest test here.)
+/// A silent connection is closed in the end. (Five seconds; the slowest test here.)
 #[test]
 fn silent_connections_are_closed() {
     let bench = Bench::start(|_| {});

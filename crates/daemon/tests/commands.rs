@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
-/// Difference between slow and never; no measure of speed.
+/// Timeout of every wait; not a measure of speed.
 const NEVER: Duration = Duration::from_secs(30);
 
 /// The program of `examples/`, which cargo builds beside the tests.
@@ -19,14 +19,14 @@ fn program() -> PathBuf {
     test.ancestors().nth(2).unwrap().join("examples/seekless-daemon")
 }
 
-/// A library that can be preloaded and does nothing: the C library this test runs on.
+/// A library that can be preloaded without effect: the C library of this test.
 fn harmless_library() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|p| p.contains("libc.so"));
     PathBuf::from(path.expect("tests are linked dynamically"))
 }
 
-/// A folder of its own for state and temporary files of the program.
+/// A folder for the program's state and temporary files.
 struct Place(TempDir);
 
 impl Place {
@@ -52,7 +52,7 @@ impl Place {
         self.output(&[&["run", "--"], command].concat())
     }
 
-    /// What is left of `run`'s own folders.
+    /// Folders that `run` has left behind.
     fn left_behind(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.0.path()).unwrap().flatten();
         entries.map(|e| e.path()).filter(|p| p.to_string_lossy().contains("seekless-run-")).collect()
@@ -101,7 +101,7 @@ fn run_sets_the_command_up() {
     let place = Place::new();
     let mut command =
         place.command(&["run", "--", "sh", "-c", "echo $LD_PRELOAD; echo $SEEKLESS_SOCKET; cat"]);
-    // Something harmless that is preloaded already.
+    // A harmless library that is preloaded already.
     let existing = harmless_library();
     let mut child =
         command.env("LD_PRELOAD", &existing).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -114,7 +114,8 @@ fn run_sets_the_command_up() {
     assert_eq!(lines[2], "passed through");
 }
 
-/// It opens the FIFO every few hundredths of a second and once more at its end, and waits for nobody.
+/// The daemon opens the FIFO every few hundredths of a second and once more at its end, and never waits for a
+/// reader.
 #[test]
 fn a_fifo_that_nobody_reads_does_not_hold_a_daemon_up() {
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
@@ -136,7 +137,7 @@ fn a_fifo_that_nobody_reads_does_not_hold_a_daemon_up() {
     thread::sleep(Duration::from_millis(200));
     ends(daemon);
     ends(start(&[]));
-    // A reader gets it whole; a pipe holds more than that.
+    // A reader gets all of it; a pipe has room for more.
     let daemon = start(&[]);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
     let mut reader = fs::File::from(rustix::fs::open(&fifo, flags, Mode::empty()).unwrap());
@@ -168,7 +169,7 @@ fn run_uses_a_daemon_that_runs_and_leaves_it_running() {
     assert_eq!(place.output(&["daemon", "status"]).status.code(), Some(5), "missing");
 }
 
-/// Starts a command under `run` that prints its own and its daemon's folder, and waits until it has.
+/// Starts a command under `run` that prints its own and its daemon's folder, and waits for these lines.
 fn started(place: &Place, script: &str) -> (Child, BufReader<std::process::ChildStdout>, Vec<String>) {
     let script = format!("echo $$; echo $SEEKLESS_SOCKET; echo $PPID; {script}");
     let mut child =
@@ -216,7 +217,7 @@ fn the_daemon_ends_with_a_run_that_is_killed() {
     child.wait().unwrap();
     until("the daemon's end", || !socket.exists());
     until("its folder's end", || place.left_behind().is_empty());
-    // The command itself lives on, as it would under any killed parent; it is ours to end.
+    // The command itself lives on, as under any killed parent; the test must end it.
     let command: u32 = lines[0].parse().unwrap();
     assert!(alive(command));
     kill_process(Pid::from_raw(command as i32).unwrap(), Signal::KILL).unwrap();

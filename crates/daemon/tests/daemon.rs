@@ -38,14 +38,14 @@ fn a_missing_range_becomes_resident_with_its_prefetch() {
     let disk = &status.disks[0];
     assert_eq!((disk.reads, disk.bytes_read, disk.resident, disk.lost_pages), (1, 4 * M, 1, 0));
 
-    // The same again: in memory, so the disk is not asked. On the same connection, and by the twin.
+    // The same again, now in memory, so the disk is not asked: on the same connection, and through the twin.
     client.need(&file, Call::Pread, 2 * M, 512 << 10);
     assert_eq!(client.answer().verdict, Verdict::Resident);
     let twin = bench.client_of_twin();
     twin.need(&file, Call::Sendfile, 3 * M, 512 << 10);
     let answer = twin.answer();
     assert_eq!((answer.verdict, answer.resident_bytes), (Verdict::Resident, 3 * M));
-    // What is counted is told a moment after what is answered.
+    // Counters are updated a moment after the answer.
     let counters = bench.until("three needs", |s| s.counters.needs == 3).counters;
     assert_eq!((counters.needs, counters.hits_on_arrival, counters.queued), (3, 2, 1));
 }
@@ -149,7 +149,7 @@ fn garbage_is_refused_and_the_daemon_goes_on() {
     let hello = bench.client();
     hello.send(Frame::Hello { pid: 1, ring: false }, None);
     assert_eq!(hello.hear(), Heard::Other("Settings"));
-    // Counters are published once the frames that came together are dealt with.
+    // Counters are published once the frames that arrived together are processed.
     bench.until("ten frames refused", |status| status.counters.frames_refused == 10);
 }
 
@@ -160,7 +160,7 @@ fn an_end_of_file_that_moved_is_no_hang() {
     let client = bench.client();
     client.need(&file, Call::Read, 3 * M, 900_000);
     file.set_len(M).unwrap();
-    // Either answer is right, depending on which came first.
+    // Either answer is right, depending on which was first.
     client.answer();
 }
 

@@ -1,5 +1,5 @@
-//! A decision log of a daemon under pressure: what a fresh engine decides from its events is what was
-//! decided, line for line.
+//! The decision log of a daemon under pressure: from its events, a fresh engine makes the same decisions,
+//! line for line.
 
 mod common;
 #[allow(dead_code, reason = "another test file uses the rest")]
@@ -32,11 +32,11 @@ use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, PassReason, Verdict};
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 
-/// Environment of the process that plays the server.
+/// Environment variable of the process that plays the server.
 const SOCKET: &str = "TEST_SERVER_SOCKET";
 const FILES: &str = "TEST_SERVER_FILES";
 
-/// Calls that are blocked when the server is killed.
+/// Number of calls that are blocked when the server is killed.
 const BLOCKED: u64 = 4;
 
 /// A server in a process of its own: it takes orders on its standard input and confirms each on its standard
@@ -72,7 +72,7 @@ impl Server {
         );
     }
 
-    /// SIGKILL: no call of it returns, no connection is closed in order.
+    /// SIGKILL: its calls do not return, and its connections are not closed in order.
     fn kill(self) {}
 }
 
@@ -110,8 +110,8 @@ fn the_server_process() {
     }
 }
 
-/// The first reads of a client that reads a file from its beginning, as the shim of a server makes and
-/// reports them.
+/// The first reads of a client that reads a file from its beginning, as a server's shim makes and reports
+/// them.
 fn stream(client: &Client, file: &File, reports: &Producer) {
     let about = file.metadata().unwrap();
     let mut buffer = vec![0; 256 << 10];
@@ -131,22 +131,22 @@ fn ring(client: &Client) -> OwnedFd {
     fdpass::receive(client.0.as_fd(), &mut packet).unwrap().descriptor.unwrap()
 }
 
-/// What a replay shows.
+/// The result of a replay.
 #[derive(Debug, Default)]
 struct Replayed {
-    /// Events and actions by their first words, with the last word of those that have several ends.
+    /// Kinds of events and actions, with their outcome if there are several.
     kinds: BTreeSet<String>,
-    /// Memory that the machine had.
+    /// Limits of the machine's memory.
     limits: BTreeSet<u64>,
     /// Budgets that were decided.
     budgets: BTreeSet<u64>,
     actions: u64,
 }
 
-/// Feeds the events of a log to fresh engines and compares what they decide with the log.
+/// Feeds the events of a log to fresh engines and compares their decisions with the log.
 ///
 /// # Errors
-/// The first line that differs, and what stands there in its place.
+/// The first line that differs, and the expected one.
 fn replay(log: &str) -> Result<Replayed, String> {
     let mut engines = BTreeMap::new();
     let mut shown = Replayed::default();
@@ -195,7 +195,7 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     let log = Arc::new(DecisionLog::create(&path, 64 << 20).unwrap());
     let bench = Bench::start(|settings| {
         let mut ahead = AheadConfig { hold: true, ..AheadConfig::default() };
-        // What a client that is gone was to read is given back while the test looks.
+        // Bytes fetched for a client that is gone are given back during the test.
         ahead.streams.idle = Nanos::from_secs(5);
         settings.engine.spindle.ahead = Some(ahead);
         settings.engine.spindle.reads_in_flight = 1;
@@ -204,7 +204,8 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     });
     let mut server = Server::start(&bench, &disk);
 
-    // Holds and evictions: what a stream is to read is pinned; then the disk's file system takes it away.
+    // Holds and evictions: the bytes that a stream will read are pinned; then the disk's file system evicts
+    // them.
     let until = Instant::now() + Duration::from_secs(60);
     for inode in 2.. {
         assert!(Instant::now() < until, "no eviction was noticed: {:?}", bench.status());
@@ -223,14 +224,14 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
         }
     }
 
-    // Another limit of memory: the machine's, less what this process holds.
+    // Another memory limit: the machine's, minus what this process holds.
     let before = bench.status().disks[0].budget_bytes;
     let ballast = std::hint::black_box(vec![1u8; 256 << 20]);
     server.order("stream 100");
     bench.until("another budget", |s| s.disks[0].budget_bytes != before);
     drop(ballast);
 
-    // A fault of the disk.
+    // A disk error.
     disk.fail(8 * M..9 * M);
     let client = bench.client();
     client.need(disk.open(101), Call::Pread, 8 * M, 64 * K);
@@ -281,7 +282,7 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     assert!(shown.limits.len() > 1 && shown.budgets.len() > 1, "{shown:?}");
     assert!(shown.actions > 20, "{shown:?}");
 
-    // A log without one of these events is another one: the comparison sees it.
+    // A log without one of these events is a different log: the comparison must notice.
     for event in ["+ missing", "+ cancel", "+ done"] {
         let kind = format!(" {event} ");
         let less: Vec<&str> = text.lines().filter(|line| !line.contains(&kind)).collect();

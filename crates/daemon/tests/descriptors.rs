@@ -1,4 +1,4 @@
-//! A daemon that has no descriptor left. In a process of its own: the others' tests need theirs.
+//! A daemon that has no descriptor left. In a process of its own, because other tests need theirs.
 
 mod common;
 
@@ -9,7 +9,7 @@ use seekless_wire::{Call, PassReason, Verdict};
 
 const M: u64 = 1 << 20;
 
-/// The kernel drops the descriptor beside a frame then. That is no fault of its sender.
+/// In that case the kernel drops the descriptor of a frame, which is not its sender's fault.
 #[test]
 fn a_daemon_without_descriptors_passes_what_it_is_asked() {
     let bench = Bench::start(|_| {});

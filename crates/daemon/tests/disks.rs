@@ -1,4 +1,4 @@
-//! Disks that hang, fail, and seek: FUSE file systems that do as the test says.
+//! Disks that hang, fail, and seek: FUSE file systems controlled by the test.
 
 mod common;
 #[allow(dead_code, reason = "another test file uses the rest")]
@@ -13,7 +13,7 @@ use seekless_wire::{Call, PassReason, Verdict};
 
 const M: u64 = 1 << 20;
 
-/// The shim of a hanging disk hears that we are alive; the other disk's shims notice nothing.
+/// The shim of a hanging disk gets keepalives; the other disk's shims notice nothing.
 #[test]
 fn a_hanging_disk_holds_up_nobody_else() {
     let bench = Bench::start(|_| {});
@@ -59,7 +59,7 @@ fn nobody_waits_longer_than_the_bound_and_the_disk_is_used_again() {
     assert_eq!(client.answer().verdict, Verdict::Resident);
 }
 
-/// An error passes the requests it concerns, whose clients then meet it themselves, and no others.
+/// An error passes the requests it affects, whose clients then get it themselves, and no others.
 #[test]
 fn a_read_error_passes_only_those_it_concerns() {
     let bench = Bench::start(|s| s.engine.spindle.prefetch = Bytes::mib(2));
@@ -80,7 +80,8 @@ fn a_read_error_passes_only_those_it_concerns() {
     assert_eq!(client.answer().verdict, Verdict::Resident);
 }
 
-/// What the whole is for: however many ask, the disk sees one long read after the other, in order.
+/// The purpose of all this: with any number of requests, the disk gets one long read after the other, in
+/// order.
 #[test]
 fn the_disk_sees_one_long_read_after_the_other() {
     let bench = Bench::start(|s| {
@@ -89,7 +90,7 @@ fn the_disk_sees_one_long_read_after_the_other() {
         s.engine.spindle.order = OrderKind::Sweep;
     });
     let Some(disk) = Gated::mount() else { return };
-    // The first holds the disk while the others queue up, in no order: they are one batch.
+    // The first request occupies the disk while the others queue up, in no order: they are one batch.
     disk.set_closed(true);
     let files: Vec<_> = [2, 9, 5, 12, 3, 8, 11, 4, 10, 6, 7].map(|inode| disk.open(inode)).into();
     let ask = |file| {

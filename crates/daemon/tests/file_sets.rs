@@ -1,4 +1,4 @@
-//! File sets at a running daemon: a program adds ranges, and is told of them in the order of the disk.
+//! File sets of a running daemon: a program adds ranges, and gets answers in disk order.
 
 #[path = "common/gated.rs"]
 #[allow(dead_code, reason = "other tests use the rest of it")]
@@ -20,10 +20,10 @@ use seekless_wire::{ADDRESS_UNKNOWN, FRAME_BYTES_MAX, FileSet, FileSetAdd, FileS
 
 const M: u64 = 1 << 20;
 
-/// Longest wait for anything: the difference between slow and never.
+/// Timeout of every wait: the difference between slow and never.
 const NEVER: Duration = Duration::from_secs(30);
 
-/// What a program hears.
+/// A frame received by a program.
 #[derive(Debug, PartialEq)]
 enum Said {
     Set(FileSet),
@@ -32,7 +32,7 @@ enum Said {
     Closed,
 }
 
-/// The next frame, if one comes within this time.
+/// The next frame, if one arrives within this time.
 fn hear_within(client: &Client, within: Duration) -> Option<Said> {
     let until = Instant::now() + within;
     let mut packet = [0u8; FRAME_BYTES_MAX];
@@ -91,7 +91,7 @@ fn took(client: &Client, range: u32) {
     client.send(Frame::FileSetTook { range, read: true }, None);
 }
 
-/// A daemon that reads ahead of need, as by default.
+/// A daemon that reads ahead, as by default.
 fn following() -> Bench {
     Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()))
 }
@@ -109,7 +109,7 @@ fn ranges_are_brought_in_and_counted_until_they_are_taken() {
     assert_eq!((cached(&file, 0, 2 * M), cached(&file, 4 * M, 12 * M)), (0, 0), "no more than that");
     let status = bench.until("a range in memory", |s| s.file_sets.ranges_read == 1);
     assert_eq!((status.file_sets.now, status.file_sets.ranges_now), (1, 1));
-    // In memory by now, and asked for again.
+    // In memory by now, and requested again.
     add(&client, 8, &file, (2 * M, M), ADDRESS_UNKNOWN);
     assert_eq!(ready(&client), (8, PassReason::None));
     took(&client, 7);
@@ -122,7 +122,7 @@ fn ranges_are_brought_in_and_counted_until_they_are_taken() {
     assert_eq!((disk.file_sets.requests, disk.file_sets.bytes_taken), (1, M));
     assert_eq!(disk.file_sets.bytes_untaken_now, 0);
     assert!(disk.file_sets.disk_ms <= disk.disk_ms * 1.001, "{disk:?}");
-    // The program goes away, and its set with it.
+    // The program disconnects, and its set ends.
     drop(client);
     let status = bench.until("no set is left", |s| s.file_sets.now == 0);
     assert_eq!((status.file_sets.begun, status.counters.hang_ups), (1, 0));
@@ -138,11 +138,11 @@ fn ranges_come_in_the_order_of_their_addresses_across_programs() {
         assert_eq!(open_set(client, 256 * M).reason, PassReason::None);
     }
     disk.set_closed(true);
-    // The first steps are in line at once; the rest is known when one of them ends.
+    // The first steps are queued at once; the rest is known when one of them ends.
     for (i, file) in files.iter().enumerate() {
         let address = (100 - i as u64) * M;
         add(&clients[i % 2], i as u32, file, (0, 8 * M), address);
-        // Two clients are not heard in the order in which they spoke.
+        // Messages of two clients do not necessarily arrive in the order in which they were sent.
         bench.until("it is added", |s| s.file_sets.ranges_now == i as u64 + 1);
     }
     disk.set_closed(false);
@@ -165,8 +165,8 @@ fn ranges_come_in_the_order_of_their_addresses_across_programs() {
         }
     }
     assert_eq!(order.len(), 10);
-    // The steps of two files were in line before all were known. Of the rest the last has the lowest address.
-    // Of the steps in line the disk's own queue has its own order, where it knows no addresses.
+    // The steps of two files were queued before all were known. Of the rest, the last has the lowest address.
+    // The disk's own queue orders the queued steps, for which it knows no addresses.
     let rest = &order[2..];
     let mut expected = rest.to_vec();
     expected.sort_unstable_by(|a, b| b.cmp(a));
@@ -266,7 +266,7 @@ fn bounds_are_kept_whatever_a_program_says() {
     open_set(&client, M);
     client.send(Frame::FileSetAsk { window_bytes: M }, None);
     assert_eq!(hear(&client), Said::Refused);
-    // A number twice, a range nobody added, more than may be added.
+    // A number used twice, an unknown range, more ranges than allowed.
     let client = bench.client();
     let set = open_set(&client, 4096);
     took(&client, 99);
@@ -278,7 +278,7 @@ fn bounds_are_kept_whatever_a_program_says() {
         add(&client, 1_000 + range, &file, (0, 4096), ADDRESS_UNKNOWN);
     }
     assert_eq!(ready(&client), (1_000 + set.ranges - 1, PassReason::Full));
-    // Sets have a bound as well; those of a program that went away are free again.
+    // The number of sets is bounded too; those of a program that disconnected are free again.
     let mut clients = Vec::new();
     let refused = loop {
         let client = bench.client();
@@ -309,7 +309,7 @@ fn a_silent_program_keeps_its_set() {
     let bench = following();
     let client = bench.client();
     open_set(&client, M);
-    // Longer than a connection that has nothing to say may last.
+    // Longer than a silent connection may last.
     std::thread::sleep(Duration::from_secs(7));
     let Some(file) = cold_file(1 << 20) else { return };
     add(&client, 1, &file, (0, M), ADDRESS_UNKNOWN);

@@ -1,7 +1,7 @@
-//! Disks that are not what their flag says, and file systems whose files lie elsewhere: loop devices over
-//! memory and over a FUSE file that answers as an arm would, overlays of two of them, a pool that says where
-//! its files are, a FUSE file system that passes by the page cache. Needs root, loop devices and mkfs.ext4;
-//! says what it skips.
+//! Disks that differ from their flag, and file systems whose files lie elsewhere: loop devices over memory
+//! and over a FUSE file that responds like a disk with heads, overlays of two of them, a pool that reports
+//! where its files are, a FUSE file system with direct I/O. Needs root, loop devices and mkfs.ext4; reports
+//! what it skips.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -29,16 +29,16 @@ use tempfile::TempDir;
 
 const M: u64 = 1 << 20;
 
-/// Longest wait for anything.
+/// Timeout of every wait.
 const NEVER: Duration = Duration::from_secs(60);
 
 /// Size of the stand-in's file, and of every disk made here.
 const BYTES: usize = 96 << 20;
 
-/// What a jump costs on the disk that seeks: less than any arm's, so that the test is short.
+/// Cost of a seek on the disk with heads: less than on any real one, so that the test is short.
 const JUMP: Duration = Duration::from_millis(6);
 
-/// Where the stand-in's reads have been: what a drive would have in its buffer.
+/// The stand-in's recent reads, which a drive would have in its buffer.
 #[derive(Default)]
 struct Arm {
     from: u64,
@@ -52,7 +52,7 @@ struct StandIn {
     arm: Arc<Mutex<Arm>>,
     seeks: Arc<AtomicBool>,
     direct: bool,
-    /// What `user.mergerfs.fullpath` says.
+    /// The value of `user.mergerfs.fullpath`.
     path: Option<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ impl StandIn {
 
     fn mount(&self, kind: &str) -> Option<Fuse> {
         let folder = tempfile::tempdir().unwrap();
-        // By hand: the mount table is to name the kind, as it does where libfuse mounts.
+        // By hand, so that the mount table names the kind, as for mounts by libfuse.
         let mounted = || -> std::io::Result<BackgroundSession> {
             let channel = File::options().read(true).write(true).open("/dev/fuse")?;
             let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", channel.as_raw_fd());
@@ -202,7 +202,7 @@ impl Filesystem for StandIn {
     }
 }
 
-/// A mounted disk: a file dressed as a block device, with ext4 on it. Let go of when dropped.
+/// A mounted disk: a file as a loop device, with ext4 on it. Detached when dropped.
 struct Disk {
     device: LoopDevice,
     folder: TempDir,
@@ -223,7 +223,7 @@ impl Disk {
         };
         let flag = format!("/sys/block/loop{}/queue/rotational", device.number());
         fs::write(flag, if rotational { "1" } else { "0" }).unwrap();
-        // Nothing is left to be written in the background: the disk is idle from now on.
+        // Nothing is left to be written in the background, so the disk is idle from now on.
         let options = ["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard"];
         let made = Command::new("mkfs.ext4").args(options).arg(device.path()).output();
         match made {
@@ -255,7 +255,7 @@ impl Disk {
         self.folder.path()
     }
 
-    /// What a daemon that keeps profiles in `profiles` finds out about it anew.
+    /// What a new daemon that keeps profiles in `profiles` finds out about the disk.
     fn kind(&self, profiles: &Path) -> KindReport {
         let folders = [self.path().to_path_buf()];
         for _ in 0..20 {
@@ -265,7 +265,7 @@ impl Disk {
             if found[0].by != KnownBy::Flag {
                 return found[0].clone();
             }
-            // Mounting may still be writing.
+            // The mount may still be writing.
             println!("{}", found[0]);
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -274,7 +274,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Waits until an engine that has just ended lets go of its files. Unmounted later it would be written to
+    /// Waits until an engine that has just ended closes its files. A later unmount would write to the disk
     /// after the thread that serves its image is gone, and this process would never end.
     fn drop(&mut self) {
         let end = Instant::now() + NEVER;
@@ -326,21 +326,21 @@ fn a_disk_that_seeks_is_served_though_its_flag_says_it_does_not() {
     assert!(found.seeks && !found.rotational && found.by == KnownBy::Probe, "{found:?}");
     assert!(found.to_string().contains("is served") && found.to_string().contains("rotational=0"), "{found}");
 
-    // Known for the rest of the boot: a disk that answers at once now would be taken for flash if it were
-    // looked at again.
+    // Known for the rest of the boot: a disk that now answers at once would count as flash if it were probed
+    // again.
     stand_in.seeks.store(false, Ordering::Relaxed);
     let again = disk.kind(profiles.path());
     assert_eq!((again.seeks, again.kind), (true, found.kind));
 
     let file = cold(&disk.path().join("film"));
     let engine = engine(profiles.path(), false);
-    // The first question may come before what was found is read from its file.
+    // The first question may arrive before the stored result is read from its file.
     engine.settings().survey(Some(&[disk.path().to_path_buf()]));
     assert_eq!(ask(&engine, &file), Ok(true));
     assert_eq!(engine.statistics()[0].name, disk.name());
 }
 
-/// What was learnt of a disk goes with it.
+/// What was learnt about a disk is forgotten with it.
 #[test]
 fn another_disk_of_the_same_number_is_another_disk() {
     let Some(disk) = Disk::flash(true) else { return };
@@ -354,7 +354,7 @@ fn another_disk_of_the_same_number_is_another_disk() {
     if disk.name() != name {
         return println!("skipped: another program has taken {name}");
     }
-    // Where a device's files are read is believed for two seconds.
+    // The place of a device's files is cached for two seconds.
     std::thread::sleep(Duration::from_millis(2100));
     assert_eq!(ask(&engine, &cold(&disk.path().join("film"))), Ok(true));
     let served: Vec<_> = engine.statistics().into_iter().map(|d| (d.name, d.requests)).collect();
@@ -411,7 +411,7 @@ fn a_file_of_an_overlay_is_read_by_the_disk_of_its_layer() {
         assert_eq!((requests(&lower), requests(&upper)), (1, 0));
         assert_eq!(read("new"), Ok(true));
         assert_eq!((requests(&lower), requests(&upper)), (1, 1));
-        // Written to, it moves up.
+        // A write copies it to the upper layer.
         fs::write(merged.path().join("both"), vec![8; 4 * M as usize]).unwrap();
         File::open(up.join("both")).unwrap().sync_all().unwrap();
         assert_eq!(read("both"), Ok(true));
@@ -448,7 +448,7 @@ fn reads_that_pass_by_the_page_cache_are_passed() {
     }
 }
 
-/// Every user may mount and unmount FUSE file systems without end: what each brought is let go of.
+/// Every user may mount and unmount FUSE file systems without end: the resources of each are released.
 #[test]
 fn a_mount_that_is_gone_gives_its_disks_place_to_another() {
     let profiles = tempfile::tempdir().unwrap();
@@ -457,10 +457,10 @@ fn a_mount_that_is_gone_gives_its_disks_place_to_another() {
     let Some(mut mounted) = stand_in.mount("a") else { return };
     for round in 0..4 {
         assert_eq!(ask(&engine, &File::open(mounted.file()).unwrap()), Ok(true), "round {round}");
-        // Before the other one is gone, so that its number is another.
+        // Before the other one is gone, so that it gets another number.
         let Some(next) = stand_in.mount("a") else { return };
         drop(std::mem::replace(&mut mounted, next));
-        // As long as what was found is believed.
+        // As long as results are cached.
         std::thread::sleep(Duration::from_nanos(seekless_policy::memory::REPORT_EVERY.0));
     }
     let names: Vec<String> = engine.statistics().into_iter().map(|disk| disk.name).collect();

@@ -1,5 +1,5 @@
-//! Control groups whose reading is limited: Seekless reads nothing for them that the kernel would not let
-//! them read. On a loop device of its own, in groups that end with the test.
+//! Cgroups whose reading is limited: Seekless reads nothing for them that the kernel would not let them read.
+//! On a loop device of its own, in cgroups that end with the test.
 
 mod common;
 
@@ -26,10 +26,10 @@ use seekless_wire::Call;
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;
 
-/// Bytes a second that the group may read.
+/// Bytes a second that the cgroup may read.
 const LIMIT: u64 = 4 * M;
 
-/// How long readers read. With the first calls, a twentieth of it stands for what a busy machine adds.
+/// Duration of the reads. A twentieth of the bytes, and the first calls, allow for a busy machine.
 const FOR: Duration = Duration::from_secs(4);
 
 struct Disk {
@@ -70,7 +70,7 @@ impl Drop for Disk {
     }
 }
 
-/// A group of v1 with a limit; a child of it is limited by intent too.
+/// A v1 cgroup with a limit; a child of it is deliberately limited too.
 struct Group(PathBuf);
 
 impl Group {
@@ -100,8 +100,8 @@ impl Drop for Group {
     }
 }
 
-/// In a process of its own: reads a file through as a server with the shim does, for a while, and says how
-/// many bytes that were.
+/// In a process of its own: reads a file through like a server with the shim, for a while, and prints the
+/// number of bytes.
 #[test]
 fn reader() {
     let (Some(path), Some(socket)) = (std::env::var_os("READ"), std::env::var("SOCKET").ok()) else { return };
@@ -130,7 +130,7 @@ fn start(path: &Path, socket: &Path, group: Option<&Group>) -> Child {
     command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap()
 }
 
-/// Bytes, and a second.
+/// Bytes, and bytes a second.
 fn ended(child: Child) -> (f64, f64) {
     let said = child.wait_with_output().unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
@@ -161,7 +161,7 @@ fn who_is_limited_gets_no_more_than_its_limit_and_others_all() {
     assert_eq!(bytes, 64.0 * M as f64, "in {seconds} s");
     let counters = bench.status().counters;
     assert!(counters.passed_limited > 0 && counters.queued > 2, "{counters:?}");
-    // The limit goes, and Seekless reads again.
+    // The limit is removed, and Seekless reads again.
     fs::write(group.0.join("blkio.throttle.read_bps_device"), format!("7:{} 0", disk.device.number()))
         .unwrap();
     let again = disk.file("again", 64);
@@ -187,11 +187,11 @@ fn a_group_below_a_limited_one_is_limited_too() {
     drop(below);
 }
 
-/// A door that no program calls, as a process.
+/// A door without a shim, as a process.
 struct Door(Child);
 
 impl Door {
-    /// Why it does not open, else.
+    /// Opens it, or returns why it does not open.
     fn open(command: &str, folder: &Path, state: &Path) -> Result<Door, String> {
         let deps = std::env::current_exe().unwrap();
         let program = deps.parent().unwrap().parent().unwrap().join("examples/seekless-daemon");
@@ -214,7 +214,7 @@ impl Door {
                 return Err(all);
             }
         }
-        // Nobody else reads what it says.
+        // No other thread reads its output.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Ok(door)
     }

@@ -1,5 +1,6 @@
-//! What a user may do to a daemon that all users share, and what it costs the others: nothing of theirs is
-//! seen, and what is for all is not taken by one. Most of it takes root, which alone can become another user.
+//! What a user can do to a daemon that all users share, and what it costs the others: nothing of theirs is
+//! visible, and no user takes all of a shared resource. Most of it needs root, which alone can become another
+//! user.
 
 mod common;
 #[path = "common/gated.rs"]
@@ -24,11 +25,11 @@ use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, PassReason, Settings, Verdict}
 
 const M: u64 = 1 << 20;
 
-/// Two users without rights.
+/// Two users without privileges.
 const MALLORY: u32 = 65_533;
 const ALICE: u32 = 65_532;
 
-/// A connection of another user, who may not enter the test's folder: by the twin.
+/// A connection of another user that may not enter the test's folder: through the twin.
 fn client_of(bench: &Bench, uid: u32) -> Option<Client> {
     if !rustix::process::geteuid().is_root() {
         seekless_testing::skip::skipped("only root can be another user");
@@ -36,7 +37,7 @@ fn client_of(bench: &Bench, uid: u32) -> Option<Client> {
     }
     std::thread::scope(|scope| {
         let connect = scope.spawn(|| {
-            // Of this thread alone.
+            // For this thread only.
             rustix::thread::set_thread_uid(Uid::from_raw(uid)).unwrap();
             bench.client_of_twin()
         });
@@ -44,7 +45,7 @@ fn client_of(bench: &Bench, uid: u32) -> Option<Client> {
     })
 }
 
-/// What the daemon sends next, and the descriptor beside it.
+/// The daemon's next packet, and its descriptor.
 fn receive(client: &Client) -> (Vec<u8>, Option<OwnedFd>) {
     let mut packet = [0; FRAME_BYTES_MAX];
     let until = Instant::now() + Duration::from_secs(30);
@@ -92,15 +93,15 @@ fn no_user_sees_or_forges_the_reports_of_another() {
     let (of_alice, of_mallory) = (ring(&alice), ring(&mallory));
     let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
     assert_ne!(inode(&of_alice), inode(&of_mallory), "one memory for two users");
-    // A second process of Alice's has the same.
+    // A second process of Alice's gets the same.
     assert_eq!(inode(&ring(&client_of(&bench, ALICE).unwrap())), inode(&of_alice));
-    // It comes along with the settings if it is asked for, once a connection.
+    // It comes with the settings if requested, once a connection.
     let third = client_of(&bench, ALICE).unwrap();
     third.send(Frame::Hello { pid: 1, ring: true }, None);
     assert_eq!(inode(&receive(&third).1.unwrap()), inode(&of_alice));
     third.send(Frame::Hello { pid: 1, ring: true }, None);
     assert!(receive(&third).1.is_none(), "a client that reads nothing has many descriptors on their way");
-    // She reads a file, Mallory claims to have read it.
+    // Alice reads a file; Mallory claims to have read it.
     let Some(file) = cold_file(8 << 20) else { return };
     alice.need(&file, Call::Pread, 0, 64 << 10);
     assert_eq!(alice.answer().verdict, Verdict::Resident);
@@ -121,13 +122,13 @@ fn a_ring_made_impossible_stops_nobodys_reports() {
     assert_eq!(alice.answer().verdict, Verdict::Resident);
     let of_alice = Producer::open(ring(&alice)).unwrap();
     let first = settings(&mallory).ring;
-    // The tail is the second cache line; no producer would ever write there by itself.
+    // The tail is in the second cache line, where no producer would write such a value.
     let attack = File::from(ring(&mallory));
     attack.write_all_at(&u64::MAX.to_ne_bytes(), 64).unwrap();
     bench.until("its end", |s| s.counters.rings_replaced == 1);
     assert!(of_alice.push(&record(&file, 0, 64 << 10)));
     bench.until("her report", |s| s.counters.reports == 1);
-    // In a second she gets another one, and by its number her shims know to ask for it.
+    // After a second she gets another one, and its number tells her shims to ask for it.
     std::thread::sleep(Duration::from_millis(1100));
     let next = settings(&client_of(&bench, MALLORY).unwrap()).ring;
     assert!(next != 0 && next != first, "{first} {next}");
@@ -142,7 +143,7 @@ fn one_user_does_not_fill_the_queue_of_a_disk() {
     });
     let Some(disk) = Gated::mount() else { return };
     disk.set_closed(true);
-    // Advice: its giver hangs up at once, and it keeps its place.
+    // Advice: its sender disconnects at once, and it keeps its place.
     for i in 0..32 {
         let Some(mallory) = client_of(&bench, MALLORY) else { return };
         mallory.need(disk.open(2 + i), Call::Fadvise, 0, 64 << 10);
@@ -150,7 +151,7 @@ fn one_user_does_not_fill_the_queue_of_a_disk() {
     bench.until("all of it", |s| s.counters.needs == 32);
     let status = bench.status();
     assert_eq!((status.counters.queued, status.counters.passed_share), (6, 26), "{status:?}");
-    // What is asked for and given up holds its place for a while, too.
+    // A request that was given up keeps its place for a while, too.
     let Some(alice) = client_of(&bench, ALICE) else { return };
     alice.need(disk.open(50), Call::Read, 0, 64 << 10);
     bench.until("hers", |s| s.counters.queued == 7);
@@ -183,7 +184,7 @@ fn asking_and_hanging_up_is_bounded() {
     disk.set_closed(false);
 }
 
-/// Descriptors of every kind there is: none is read that is no file on a disk, none stays open.
+/// Descriptors of every kind: only files on a disk are read, and none stays open.
 #[test]
 fn descriptors_of_every_kind_are_passed_and_closed() {
     let bench = Bench::start(|s| s.engine.include_ssd = false);
@@ -223,7 +224,7 @@ fn descriptors_of_every_kind_are_passed_and_closed() {
     let status = bench.until("all gone", |s| s.counters.connections_now == 0);
     assert_eq!(status.counters.queued, 0, "{status:?}");
     assert!(status.disks.is_empty(), "no disk was made of them: {status:?}");
-    // Other tests of this process open and close theirs meanwhile.
+    // Other tests of this process open and close descriptors meanwhile.
     let until = Instant::now() + Duration::from_secs(20);
     while count() > before + 64 {
         assert!(Instant::now() < until, "{before} descriptors before, {} after", count());
@@ -231,7 +232,7 @@ fn descriptors_of_every_kind_are_passed_and_closed() {
     }
 }
 
-/// Clients that ask for the status and never take it hold up nobody else's.
+/// Clients that ask for the status and never read it do not block others.
 #[test]
 fn answers_that_are_never_read_hold_up_nobody() {
     let bench = Bench::start(|_| {});
@@ -239,7 +240,7 @@ fn answers_that_are_never_read_hold_up_nobody() {
     let stuck: Vec<Client> = (0..40)
         .map(|_| {
             let client = bench.client();
-            // So many answers that no more fit the socket.
+            // Send answers until no more fit into the socket.
             for _ in 0..2000 {
                 if fdpass::send(client.0.as_fd(), hello.as_bytes(), None).is_err() {
                     std::thread::sleep(Duration::from_millis(1));
@@ -259,7 +260,7 @@ fn answers_that_are_never_read_hold_up_nobody() {
         control::status(&bench.socket).unwrap();
     }
     println!("five status answers beside 40 clients that take nothing: {:?}", start.elapsed());
-    // And one that asks again before it has its answer is not answered twice.
+    // A client that asks again before it has its answer is not answered twice.
     let twice = bench.client();
     for _ in 0..2 {
         twice.send(Frame::StatusAsk, None);
@@ -275,7 +276,8 @@ fn answers_that_are_never_read_hold_up_nobody() {
     drop(stuck);
 }
 
-/// Reports of calls are wanted in one mode only; in the others nobody can fill the statistics with them.
+/// Reports of calls are accepted in one mode only; in the others no client can flood the statistics with
+/// them.
 #[test]
 fn reports_of_calls_are_refused_where_nobody_wants_them() {
     let bench = Bench::start(|_| {});
@@ -296,7 +298,7 @@ fn reports_of_calls_are_refused_where_nobody_wants_them() {
     assert!(bench.status().calls.is_empty());
 }
 
-/// A file that is cut short while it is read, again and again: nothing faults in the daemon.
+/// A file that is cut short repeatedly while it is read: the daemon does not fault.
 #[test]
 fn files_cut_short_under_way_harm_nobody() {
     let bench = Bench::start(|_| {});
@@ -315,13 +317,14 @@ fn files_cut_short_under_way_harm_nobody() {
     assert!(control::settings(&bench.socket).is_ok());
 }
 
-/// A user that sends nonsense is not read for a while; others are, and it is again.
+/// A user that sends invalid frames is muted for a while; others are not, and later that user is served
+/// again.
 #[test]
 fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
     let bench = Bench::start(|_| {});
     let Some(first) = client_of(&bench, MALLORY) else { return };
     settings(&first);
-    // All at once, so that no loaded machine makes many seconds of it.
+    // All at once, so that this does not take many seconds on a loaded machine.
     let nonsense = || {
         let clients: Vec<Client> = (0..200).map(|_| client_of(&bench, MALLORY).unwrap()).collect();
         for client in &clients {
@@ -339,13 +342,13 @@ fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
     let status = bench.until("unread", |s| s.counters.connections_muted > 0);
     assert!(status.counters.frames_refused < refused + 200, "{status:?}");
     drop(first);
-    // Others are read.
+    // Others are served.
     settings(&client_of(&bench, ALICE).unwrap());
     let Some(file) = cold_file(4 << 20) else { return };
     let alice = client_of(&bench, ALICE).unwrap();
     alice.need(&file, Call::Pread, 0, 64 << 10);
     assert_eq!(alice.answer().verdict, Verdict::Resident);
-    // And it again, once it has been quiet.
+    // And so is that user, once it has been quiet.
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         let client = client_of(&bench, MALLORY).unwrap();
@@ -360,7 +363,7 @@ fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
     }
 }
 
-/// The daemon's own user may say what it likes: it could end the daemon anyway.
+/// The daemon's own user is never muted: it could end the daemon anyway.
 #[test]
 fn its_own_user_is_always_read() {
     let bench = Bench::start(|_| {});

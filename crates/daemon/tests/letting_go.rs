@@ -1,5 +1,5 @@
-//! What is open in a daemon, and for how long: deleted files, file systems that are to be unmounted. In a
-//! process of its own, whose descriptors and mappings are all looked at.
+//! What a daemon has open, and for how long: deleted files, file systems that are to be unmounted. In a
+//! process of its own, because all its descriptors and mappings are checked.
 
 mod common;
 
@@ -18,10 +18,10 @@ use seekless_wire::{Call, Verdict};
 
 const M: u64 = 1 << 20;
 
-/// Each test looks at all that the process has open.
+/// One test at a time, because each checks everything that the process has open.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A folder beside the build's output: folders of temporary files are often in memory.
+/// A folder beside the build's output, because temporary folders are often in memory.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
 }
@@ -36,7 +36,7 @@ fn cold(path: &Path, mib: u64) -> File {
     file
 }
 
-/// What of a folder this process has open or mapped.
+/// Files of a folder that this process has open or mapped.
 fn held(folder: &Path) -> Vec<PathBuf> {
     let links =
         fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
@@ -51,7 +51,7 @@ fn bench() -> Bench {
     Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()))
 }
 
-/// Has a client miss on the first MiB of a file and read it, twice; so that it is read ahead, and held.
+/// A client misses on the first MiB of a file and reads it, twice, so that data is read ahead and held.
 fn read(bench: &Bench, file: &File) {
     for at in [0, M] {
         let client = bench.client();
@@ -69,7 +69,7 @@ fn until_none_is_held(folder: &Path, at_most: Duration) {
     }
 }
 
-/// Its blocks are free then. Nobody reads it any more, and the engine would keep it open for 35 s.
+/// Then its blocks are free. It is not read any more, but the engine would keep it open for 35 s.
 #[test]
 fn deleted_files_are_let_go_of_at_once() {
     let _alone = ALONE.lock();
@@ -83,7 +83,7 @@ fn deleted_files_are_let_go_of_at_once() {
     let since = Instant::now();
     let deleted = || held(folder.path()).into_iter().filter(|p| p.to_string_lossy().ends_with(" (deleted)"));
     while deleted().count() > 0 {
-        // A second, and what a busy machine adds.
+        // A second, plus time for a busy machine.
         assert!(since.elapsed() < Duration::from_secs(5), "{:?}", deleted().collect::<Vec<_>>());
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -95,7 +95,7 @@ fn deleted_files_are_let_go_of_at_once() {
     assert_eq!(client.answer().verdict, Verdict::Resident, "and is served");
 }
 
-/// A program's temporary file: nobody could find it, and it is read all the same.
+/// A program's temporary file: it cannot be found by name, and it is read all the same.
 #[test]
 fn a_file_without_a_name_is_served_and_let_go_of_when_nobody_reads_it() {
     let _alone = ALONE.lock();
@@ -125,7 +125,7 @@ fn a_file_system_is_released_when_it_is_told() {
     assert!(!held(folder.path()).is_empty(), "another file system");
     control::release(&bench.socket, device).unwrap();
     assert_eq!(held(folder.path()), Vec::<PathBuf>::new(), "nothing is open when it is answered");
-    // What is read there is opened again.
+    // Files that are still read are opened again.
     let file = File::open(&name).unwrap();
     let client = bench.client();
     client.need(&file, Call::Pread, 12 * M, M);
@@ -146,7 +146,7 @@ fn another_user_may_not_release() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     }
     let socket = bench.socket.clone();
-    // The credentials that a socket tells are those of the thread that connects.
+    // A socket has the credentials of the thread that connects.
     let said = std::thread::spawn(move || {
         rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(65_533)).unwrap();
         control::release(&socket, 1).map_err(|e| e.to_string())
@@ -155,7 +155,7 @@ fn another_user_may_not_release() {
     assert!(said.contains("another user's"), "{said}");
 }
 
-/// Neither the disk nor the budget has anything to do with them.
+/// Holes involve neither the disk nor the budget.
 #[test]
 fn holes_are_answered_and_neither_read_nor_counted() {
     let _alone = ALONE.lock();
@@ -187,7 +187,7 @@ fn holes_are_answered_and_neither_read_nor_counted() {
     let read = || bench.status().disks.iter().map(|d| d.bytes_read).sum::<u64>();
     let before = read();
     assert!(before <= 2 * M, "{before}");
-    // Over a hole's end the data alone is read.
+    // Across the end of a hole, only the data is read.
     assert!(resident(&need(63 * M, 2 * M)));
     assert!(cached(&file, 64 * M, M) >= M && cached(&file, 63 * M, M) == 0);
     assert!(read() - before <= M, "{}", read() - before);

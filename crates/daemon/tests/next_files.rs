@@ -1,5 +1,5 @@
-//! Files that are read before their readers open them, by a real daemon: those of a reader of a folder, and
-//! no others.
+//! Files that a real daemon reads before their readers open them: those of a reader of a folder, and no
+//! others.
 
 mod common;
 
@@ -22,20 +22,20 @@ use seekless_policy::decisions::{Entry, FIRST_LINE, Line};
 use seekless_policy::{AheadConfig, DiskEngine, Mode};
 use seekless_wire::{Call, FRAME_BYTES_MAX, Frame};
 
-/// Bytes of a file: a folder of them is longer than what counts as near on a disk.
+/// Size of a file: a folder of them is longer than what counts as near on a disk.
 const BYTES: usize = 32 << 10;
 
-/// Files from which the order is learnt.
+/// Number of files from which the order is learnt.
 const LEARNT: usize = 12;
 
-/// Longest wait for a file that should come.
+/// Timeout for a file that should arrive.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Files `f000` and on, out of memory; `None`, with a word, where pages cannot be evicted.
+/// Files `f000` and on, not in memory; `None`, with a message, if pages cannot be evicted.
 fn cold_tree(dir: &Path, count: usize) -> Option<Vec<PathBuf>> {
     let names: Vec<PathBuf> = (0..count).map(|i| dir.join(format!("f{i:03}"))).collect();
-    // A reader in disk order is left alone. By this one the next dozen names each lie half a MiB or more
-    // before or behind a file, if there are 200: 127 times 63 is 1.
+    // A reader in disk order is left alone. In this order the next dozen names each lie half a MiB or more
+    // before or behind a file, if there are 200: 127 times 63 is 1 (mod 200).
     for i in 0..count {
         let mut file = File::create(&names[i * 127 % count]).unwrap();
         file.write_all(&[0x5a; BYTES]).unwrap();
@@ -58,7 +58,7 @@ fn is_there(file: &File) -> bool {
     cachestat(file.as_fd(), 0, BYTES as u64).is_ok_and(|stat| stat.cached * 4096 >= BYTES as u64)
 }
 
-/// A program that reads whole files through a shim.
+/// A program that reads whole files with the shim.
 struct Program {
     client: Client,
     reports: Producer,
@@ -71,7 +71,7 @@ impl Program {
         Program { client, reports }
     }
 
-    /// Reads a file; whether it was in memory.
+    /// Reads a file. Returns whether it was in memory.
     fn read(&self, path: &Path) -> bool {
         let file = File::open(path).unwrap();
         let hit = is_there(&file);
@@ -105,12 +105,12 @@ fn bench(next_files: bool, log: Option<Arc<DecisionLog>>) -> Bench {
     })
 }
 
-/// On the build folder's file system: memory alone has no cold files.
+/// On the build folder's file system, because files in memory are never cold.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
 }
 
-/// Waits until the file is in memory; whether it came.
+/// Waits until the file is in memory. Returns whether that happened.
 fn comes(path: &Path, patience: Duration) -> bool {
     let (file, until) = (File::open(path).unwrap(), Instant::now() + patience);
     while !is_there(&file) {
@@ -122,7 +122,7 @@ fn comes(path: &Path, patience: Duration) -> bool {
     true
 }
 
-/// The first line of a log that a fresh engine decides otherwise.
+/// The first line of a log for which a fresh engine decides otherwise.
 fn differs(log: &str) -> Option<String> {
     let mut engines = std::collections::BTreeMap::new();
     assert_eq!(log.lines().next(), Some(FIRST_LINE));

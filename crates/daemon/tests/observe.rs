@@ -1,6 +1,6 @@
-//! `seekless observe` over a file system of its own: ext4 on a loop device on memory. The readers are this
-//! process and programs that know nothing of it. Needs root, loop devices, mkfs.ext4 and Linux 6.11; says
-//! what it skips. Nothing of it outlives the test.
+//! `seekless observe` over a file system of its own: ext4 on a loop device in memory. The readers are this
+//! process and programs without the shim. Needs root, loop devices, mkfs.ext4 and Linux 6.11; reports what it
+//! skips. Nothing stays after the test.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,13 +24,13 @@ use seekless_kernel::residency::cachestat;
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 
-/// What a write past the page cache is aligned to, at most.
+/// Maximum alignment of direct writes.
 const PAGE: usize = 4096;
 
-/// Longest wait for anything: no measure of speed, only the difference between slow and never.
+/// Timeout of every wait: not a measure of speed, only the difference between slow and never.
 const NEVER: Duration = Duration::from_secs(60);
 
-/// A pause of a client between two reads: several rounds of the listener.
+/// Pause of a client between two reads: several rounds of the listener.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A mounted ext4. It is detached when dropped, even if one of its files is open.
@@ -40,7 +40,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `None`, with a word, where this system cannot do it.
+    /// `None`, with a message, if this is not possible here.
     fn new() -> Option<Disk> {
         let skipped = |why: String| {
             println!("skipped: {why}");
@@ -55,7 +55,7 @@ impl Disk {
             Ok(device) => device,
             Err(error) => return skipped(format!("no loop device ({error})")),
         };
-        // A new kernel reads ahead by itself what two of the largest requests hold: too much to tell.
+        // New kernels read ahead twice the largest request by themselves, which would hide the effect.
         let ahead = format!("/sys/block/loop{}/queue/read_ahead_kb", device.number());
         fs::write(&ahead, "128").unwrap();
         assert_eq!(fs::read_to_string(&ahead).unwrap().trim(), "128");
@@ -80,8 +80,8 @@ impl Disk {
         format!("/sys/block/loop{number}/loop/backing_file").into()
     }
 
-    /// A file of this many bytes that never was in memory: it is written past the page cache, where an
-    /// observer hears of no page of it and follows nothing.
+    /// A file of this many bytes that was never in memory: it is written with direct I/O, so that an observer
+    /// gets no event of its pages and follows nothing.
     fn cold(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.path().join(name);
         let direct = OFlags::DIRECT.bits() as i32;
@@ -105,7 +105,7 @@ impl Drop for Disk {
     }
 }
 
-/// A mount that ends with the test, however it ends.
+/// A mount that ends with the test, however the test ends.
 struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
@@ -126,7 +126,7 @@ fn program() -> PathBuf {
     deps.parent().unwrap().parent().unwrap().join("examples/seekless-daemon")
 }
 
-/// An observer that serves what has no heads, as the disks of these tests.
+/// An observer that serves devices without heads, such as the disks of these tests.
 fn command(folder: &Path, socket: &Path) -> Command {
     let mut command = plain_command(folder, socket);
     command.args(["--include-ssd", "--prefetch", "2MiB"]);
@@ -159,7 +159,7 @@ impl Observing {
         let mut child = command(&socket).arg("--json").arg(state.path().join("end.json")).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let mut observing = Observing { child, socket, stderr, state };
-        // It may say first what it leaves alone.
+        // It may report first what it ignores.
         let mut said = String::new();
         while !said.contains("observing") {
             let read = observing.stderr.read_line(&mut said).unwrap();
@@ -191,7 +191,7 @@ impl Observing {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its exit status and last statistics, after a signal to end.
+    /// Sends a signal to end. Returns the exit status and the last statistics.
     fn end(mut self) -> (Option<i32>, StatusReport) {
         self.signal(Signal::TERM);
         let status = wait(&mut self.child);
@@ -220,7 +220,7 @@ fn wait(child: &mut Child) -> Option<i32> {
     }
 }
 
-/// Reads a few pieces one after the other, as a client on a slow link does.
+/// Reads a few pieces one after the other, like a client on a slow link.
 fn stream(file: &File, from: u64, pieces: u64) {
     let mut buffer = vec![0u8; 64 << 10];
     for piece in 0..pieces {
@@ -229,7 +229,7 @@ fn stream(file: &File, from: u64, pieces: u64) {
     }
 }
 
-/// Waits until these bytes, which nobody has read, are in memory.
+/// Waits until these bytes, which were not requested, are in memory.
 fn read_ahead(observing: &Observing, path: &Path, offset: u64, len: u64) {
     observing.until("bytes read ahead of a stream", |_, _| cached(path, offset, len) == len);
 }
@@ -237,23 +237,23 @@ fn read_ahead(observing: &Observing, path: &Path, offset: u64, len: u64) {
 #[test]
 fn a_stream_is_read_ahead_and_our_own_reads_are_not_heard() {
     let Some(disk) = Disk::new() else { return };
-    // One opened before, one after.
+    // One file opened before, one after.
     let early = disk.cold("early", 16 * M);
     let opened = File::open(&early).unwrap();
     let observing = Observing::start(disk.path());
     stream(&opened, 0, 4);
-    // Far beyond what the kernel reads ahead by itself.
+    // Far beyond the kernel's own read-ahead.
     read_ahead(&observing, &early, M, M / 2);
     let late = disk.cold("late", 16 * M);
     stream(&File::open(&late).unwrap(), 8 * M, 5);
     read_ahead(&observing, &late, 9 * M, M / 2);
-    // The engine reads, and maps what it has read: nothing of it comes back as a program's read.
+    // The engine reads, and maps what it has read: this does not count as a program's read.
     let before = observing.until("own reads", |o, _| o.own > 0);
     std::thread::sleep(Duration::from_secs(1));
     let after = observing.report();
     assert_eq!((before.reads, before.accesses), (after.reads, after.accesses), "{after:?}");
     assert_eq!((after.found, after.unknown, after.outside), (2, 0, 0), "{after:?}");
-    // A followed file that misses elsewhere is heard of while the kernel reads.
+    // A followed file that misses elsewhere is reported while the kernel reads.
     File::open(&late).unwrap().read_exact_at(&mut [0u8; 4096], 15 * M).unwrap();
     observing.until("the miss", |o, _| o.missed > after.missed);
     let (status, report) = observing.end();
@@ -270,14 +270,14 @@ fn while_a_proof_passes_everything_reads_are_heard_of_and_not_read_ahead_of() {
     control::pass_all(&observing.socket, seekless_wire::PASS_ALL_UNTIL_TOLD).unwrap();
     let file = File::open(&path).unwrap();
     stream(&file, 0, 8);
-    // Pages of the head that the daemon brings in itself, as it looks there while the kernel reads, are none
-    // of the client's.
+    // Pages of the head that the daemon brings in itself, while it checks there and the kernel reads, do not
+    // count as the client's.
     let heard = |o: &ObserveReport| o.bytes >= 512 * K || o.own > 0;
     let report = observing.until("all reads", |o, _| o.accesses >= 8 && heard(o));
     assert!(report.bytes < M, "each read once: {report:?}");
     assert_eq!((report.missed, report.found), (0, 1), "who misses is left to the kernel: {report:?}");
     assert_eq!(cached(&path, M, 15 * M), 0, "the kernel's own read-ahead ends before");
-    // The stream is known when reads are served again, and read ahead of before it goes on.
+    // The stream is known when reads are served again, and data is read ahead before it goes on.
     control::pass_all(&observing.socket, 0).unwrap();
     read_ahead(&observing, &path, M, M / 2);
     assert_eq!(observing.end().0, Some(0));
@@ -334,11 +334,11 @@ fn a_random_reader_is_left_alone() {
     let observing = Observing::start(disk.path());
     let file = File::open(&path).unwrap();
     let mut page = [0u8; 4096];
-    // Not at its head, from where a reader counts as sequential.
+    // Not at the head, where a reader counts as sequential.
     for i in 1..=200u64 {
         file.read_exact_at(&mut page, (i * 7919 % 8000) * 4096).unwrap();
     }
-    // A large read raises several events and is one read all the same.
+    // A large read raises several events but counts as one read.
     let mut large = vec![0u8; 256 << 10];
     file.read_exact_at(&mut large, 20 * M + 4096).unwrap();
     let report = observing.until("all reads", |o, _| o.reads >= 201);
@@ -355,18 +355,18 @@ fn a_file_is_followed_from_the_first_miss_at_its_head() {
     let observing = Observing::start(disk.path());
     let file = File::open(&path).unwrap();
     file.read_exact_at(&mut [0u8; 4096], 0).unwrap();
-    // Beyond what the kernel reads ahead by itself.
+    // Beyond the kernel's own read-ahead.
     read_ahead(&observing, &path, M / 2, M / 4);
     let report = observing.report();
     assert_eq!((report.looked_for, report.found, report.unknown), (1, 1, 0), "{report:?}");
     assert!(report.missed >= 1, "{report:?}");
-    // What is written is no miss.
+    // A write is not a miss.
     let written = disk.path().join("written");
     let file_written = File::create(&written).unwrap();
     (&file_written).write_all(&[1; 4096]).unwrap();
     let searched = observing.until("its search", |o, _| o.looked_for >= 2);
     assert_eq!((searched.found, searched.missed), (1, report.missed), "{searched:?}");
-    // The first is known from now on.
+    // The first file is known from now on.
     stream(&file, 12 * M, 3);
     observing.until("its reads", |o, _| o.accesses > report.accesses);
     assert_eq!(observing.end().0, Some(0));
@@ -430,7 +430,7 @@ fn reads_through_an_overlay_are_those_of_its_layer() {
     let observing = Observing::start(disk.path());
     stream(&File::open(at.join("f")).unwrap(), 0, 4);
     read_ahead(&observing, &below, M, M / 2);
-    // The overlay itself has no pages to be heard of.
+    // The overlay itself has no pages that could raise events.
     let state = tempfile::tempdir().unwrap();
     let refused = command(&at, &state.path().join("d.sock")).output().unwrap();
     assert_eq!(refused.status.code(), Some(Exit::Missing as i32));
@@ -454,8 +454,8 @@ fn only_the_folders_are_read_ahead_of() {
 #[test]
 fn deleted_truncated_and_renumbered_files_do_no_harm() {
     let Some(disk) = Disk::new() else { return };
-    // Deleted while it is read: it is not opened. Written before: a head that was written and is clean
-    // already counts as one that was read.
+    // Deleted while it is read, so it is not opened. Written before: a head that was written and is clean
+    // counts as one that was read.
     let gone = disk.cold("gone", 8 * M);
     let observing = Observing::start(disk.path());
     let file = File::open(&gone).unwrap();
@@ -466,7 +466,7 @@ fn deleted_truncated_and_renumbered_files_do_no_harm() {
     let report = observing.until("a search", |o, _| o.unknown > 0);
     assert_eq!(report.found, 0, "{report:?}");
     drop(file);
-    // Its number is another file's now; it may be left alone for some seconds, and is served then.
+    // Another file has its number now; it may be ignored for some seconds, and is served then.
     let mut others: Vec<PathBuf> = (0..8).map(|i| disk.cold(&format!("new{i}"), 8 * M)).collect();
     let same = others.iter().position(|p| number(&File::open(p).unwrap()) == ino);
     let next = others.swap_remove(same.unwrap_or(0));
@@ -478,7 +478,7 @@ fn deleted_truncated_and_renumbered_files_do_no_harm() {
         at = (at + 1) % 6;
         stream(&file, at * M, 5);
     }
-    // Cut short while it is read ahead.
+    // Cut short while data is read ahead.
     stream(&file, 0, 4);
     File::options().write(true).open(&next).unwrap().set_len(100 * K).unwrap();
     let mut rest = Vec::new();
@@ -490,7 +490,7 @@ fn deleted_truncated_and_renumbered_files_do_no_harm() {
     assert_eq!(observing.end().0, Some(0));
 }
 
-/// Any user may take names of abstract sockets; none of them stands for an observer.
+/// Any user may take abstract socket names; none of them stands for an observer.
 #[test]
 fn a_name_that_another_process_has_taken_keeps_no_observer_out() {
     use std::os::linux::net::SocketAddrExt;
@@ -531,13 +531,13 @@ fn a_storm_is_counted_and_a_stopped_observer_holds_nobody() {
     file.read_exact_at(&mut page, 0).unwrap();
     observing.until("the read", |o, _| o.reads > 0);
     observing.signal(Signal::STOP);
-    // More than the rings of all processors hold.
+    // More than fits into the rings of all processors.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     for i in 0..50_000 * processors as u64 {
         file.read_exact_at(&mut page, i % 4 * 4096).unwrap();
     }
     observing.signal(Signal::CONT);
-    // What was lost is told with the next event that finds room.
+    // Losses are reported with the next event that finds room.
     let report = observing.until("losses", |o, _| {
         file.read_exact_at(&mut [0u8; 4096], 0).unwrap();
         o.lost > 0
@@ -560,7 +560,7 @@ fn the_end_of_it_lets_go_of_the_file_system() {
         let asked = Instant::now();
         wait(&mut observing.child);
         println!("{signal:?}: ended after {:?}", asked.elapsed());
-        // At once, without a second try.
+        // At once, without a second attempt.
         unmount(disk.path(), UnmountFlags::empty()).unwrap();
     }
 }
@@ -573,14 +573,14 @@ fn files_are_let_go_of_when_asked_and_when_unmounted() {
     stream(&File::open(&path).unwrap(), 0, 4);
     read_ahead(&observing, &path, M, M / 2);
     observing.signal(Signal::HUP);
-    // Far sooner than a stream without reads is over.
+    // Far sooner than a stream without reads ends.
     let until = Instant::now() + Duration::from_secs(10);
     while unmount(disk.path(), UnmountFlags::empty()).is_err() {
         assert!(Instant::now() < until, "still busy: {:?}", observing.report());
         std::thread::sleep(Duration::from_millis(5));
     }
 
-    // Detached under it: the device ends with its last open file.
+    // Detached meanwhile: the device ends with its last open file.
     let Some(mut disk) = Disk::new() else { return };
     let path = disk.cold("f", 16 * M);
     drop(observing);

@@ -1,4 +1,4 @@
-//! What the people on call use: metrics, `top`, and the switch that passes every call.
+//! The tools of operators: metrics, `top`, and the switch that passes every call.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn a_prover_that_dies_leaves_the_server_served() {
     client.send(Frame::PassAll { lease_ms: 2_000 }, None);
     assert_eq!(client.hear(), Heard::Other("PassAll"));
     assert!(bench.status().passes_all);
-    // Its connection ends, nobody renews the lease.
+    // Its connection ends, so the lease is not renewed.
     drop(client);
     bench.until("served again", |s| !s.passes_all);
 }
@@ -164,7 +164,7 @@ fn a_metrics_port_in_use_ends_the_daemon_with_status_4_and_one_line() {
     assert!(said.lines().last().unwrap().contains("--metrics") && said.contains(&running.metrics), "{said}");
 }
 
-/// Sends words to a service manager of our own, as systemd's `NOTIFY_SOCKET` is one.
+/// Receives messages like a service manager, as at systemd's `NOTIFY_SOCKET`.
 #[test]
 fn a_service_manager_hears_that_it_is_ready_alive_and_stopping() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn a_service_manager_hears_that_it_is_ready_alive_and_stopping() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A terminal of its own; ended with the test.
+/// A terminal of its own, ended with the test.
 struct Tmux(PathBuf);
 
 impl Tmux {

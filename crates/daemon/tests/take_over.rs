@@ -1,5 +1,5 @@
-//! A daemon takes the place of another (`--take-over`, SIGUSR2): the sockets stay, what waits is
-//! answered, the service manager hears which process counts, and nothing happens when the new one fails.
+//! A daemon takes the place of another (`--take-over`, SIGUSR2): the sockets stay, waiting requests are
+//! answered, the service manager is told which process counts, and nothing happens if the new one fails.
 
 mod common;
 #[path = "common/gated.rs"]
@@ -38,13 +38,13 @@ fn until(what: &str, wish: impl Fn() -> bool) {
     }
 }
 
-/// Daemons as processes, one after the other at one socket, below a service manager of our own.
+/// Daemons as processes, one after the other at one socket, below a service manager of the test's own.
 struct Service {
     folder: tempfile::TempDir,
     told: UnixDatagram,
     /// The first one.
     child: Child,
-    /// What the daemons say.
+    /// Output of the daemons.
     said: Receiver<String>,
 }
 
@@ -79,14 +79,14 @@ impl Service {
         self.folder.path().join("d.sock")
     }
 
-    /// The next words to the service manager.
+    /// The next message to the service manager.
     fn hear(&self) -> String {
         let mut words = [0; 256];
         let n = self.told.recv(&mut words).unwrap();
         String::from_utf8_lossy(&words[..n]).trim().to_string()
     }
 
-    /// Where its metrics are.
+    /// The address of its metrics.
     fn metrics(&self) -> String {
         loop {
             let line = self.said.recv_timeout(NEVER).unwrap();
@@ -96,7 +96,7 @@ impl Service {
         }
     }
 
-    /// Nothing was said since.
+    /// Whether no message arrived since.
     fn silent(&self) -> bool {
         self.told.set_nonblocking(true).unwrap();
         let silent = self.told.recv(&mut [0; 256]).is_err();
@@ -118,7 +118,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // The one that answers now may be a child of one that has ended.
+        // The daemon that answers now may be a child of one that has ended.
         if let Ok((_, status)) = control::status(&self.socket())
             && let Some(pid) = Pid::from_raw(status.pid as i32)
         {
@@ -133,7 +133,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// A process that is no longer there, or that nobody has waited for.
+/// Whether a process is gone or a zombie.
 fn ended(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     status.map_or(true, |s| s.rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z')))
@@ -166,7 +166,7 @@ fn at_sigusr2_another_process_serves_and_the_service_manager_hears_which() {
         assert_eq!(service.hear(), "READY=1", "the new one speaks after the old one has named it");
         until("the end of the old one", || ended(pid));
         assert_eq!(service.pid(), next);
-        // Shims look at the credentials of their peer.
+        // Shims check the credentials of their peer.
         assert_eq!(fdpass::peer(std::os::fd::AsFd::as_fd(&service.client().0)).unwrap().pid as u32, next);
         pid = next;
     }
@@ -220,7 +220,7 @@ fn a_call_that_waits_is_answered_by_the_daemon_it_asked() {
     signal(old, Signal::USR2);
     until("the new one", || service.pid() != old);
     assert!(!ended(old), "it waits for the disk with its client");
-    // Meanwhile the new one is asked.
+    // Meanwhile the new one gets a request.
     let other = service.client();
     other.send(Frame::Hello { pid: 1, ring: false }, None);
     assert_eq!(other.hear(), Heard::Other("Settings"));
@@ -266,7 +266,7 @@ fn without_a_daemon_the_first_one_starts() {
     let mut command = Service::command(&folder);
     let command = command.arg("--take-over").env_remove("NOTIFY_SOCKET").stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It says so when it hears signals, a moment after it answers.
+    // It prints this once it handles signals, a moment after it answers.
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("listening at")), "it ended");
     assert!(control::settings(&socket).is_ok());
@@ -292,7 +292,7 @@ fn only_its_own_user_takes_over_and_only_from_a_daemon_that_hands_over() {
         .arg(&closed.socket)
         .env_remove("NOTIFY_SOCKET")
         .output();
-    // The socket is named twice: a usage error, and nothing is taken.
+    // The socket is named twice: a usage error, and nothing is taken over.
     assert_eq!(fault.unwrap().status.code(), Some(2));
     let open = Bench::start(|s| s.hands_over = true);
     for step in [TakeOverStep::Offered, TakeOverStep::Released] {
@@ -313,7 +313,7 @@ fn only_its_own_user_takes_over_and_only_from_a_daemon_that_hands_over() {
     assert!(open.daemon.status().is_some());
 }
 
-/// Two new daemons at once: one serves, the other goes.
+/// Two new daemons at once: one serves, the other ends.
 #[test]
 fn of_two_that_take_over_one_is_refused() {
     let bench = Bench::start(|s| s.hands_over = true);
@@ -322,7 +322,7 @@ fn of_two_that_take_over_one_is_refused() {
     assert_eq!(refused(&other, TakeOverStep::Ask), None);
     one.send(Frame::TakeOver { step: TakeOverStep::Serving, ring: 0 }, None);
     other.send(Frame::TakeOver { step: TakeOverStep::Serving, ring: 0 }, None);
-    // Sockets, and then the last word.
+    // The sockets, and then the last frame.
     let last = |client: &Client| loop {
         match client.hear() {
             Heard::Other("TakeOver") => {}

@@ -33,7 +33,7 @@ fn every_unit_says_when_it_is_ready_and_is_watched() {
     }
 }
 
-/// Page cache is charged to the group that reads it first: a bound on all memory would bound what is read
+/// Page cache is charged to the cgroup that reads it first, so a bound on all memory would bound what is read
 /// ahead.
 #[test]
 fn every_unit_bounds_its_threads_and_its_own_memory_and_no_page_cache() {
@@ -41,7 +41,7 @@ fn every_unit_bounds_its_threads_and_its_own_memory_and_no_page_cache() {
         let text = text(unit);
         let tasks: u64 = values(&text, "TasksMax")[0].parse().unwrap();
         assert_eq!(values(&text, "LimitDATA"), ["4G"], "{unit}");
-        // The stacks of all threads fit.
+        // There is room for the stacks of all threads.
         assert!((256..=2048).contains(&tasks), "{unit}: {tasks}");
         for key in ["MemoryMax", "MemoryHigh", "LimitAS", "LimitRSS"] {
             assert!(values(&text, key).is_empty(), "{unit}: {key}");
@@ -49,7 +49,7 @@ fn every_unit_bounds_its_threads_and_its_own_memory_and_no_page_cache() {
     }
 }
 
-/// What each door's system calls need, by name, and nothing else.
+/// The capabilities that each door's system calls need, by name, and nothing else.
 #[test]
 fn every_unit_has_the_rights_that_its_door_needs_and_no_others() {
     let needed = [
@@ -69,7 +69,7 @@ fn every_unit_has_the_rights_that_its_door_needs_and_no_others() {
         assert_eq!(values(&text, "SystemCallArchitectures"), ["native"], "{unit}");
         let calls = values(&text, "SystemCallFilter");
         assert!(calls[0] == "@system-service" && !calls.iter().any(|c| c.contains("ptrace")), "{unit}");
-        // A call that is not allowed fails, and the door goes on: it does not end by a signal.
+        // A forbidden call fails, and the door goes on; it is not killed by a signal.
         assert_eq!(values(&text, "SystemCallErrorNumber"), ["EPERM"], "{unit}");
         assert!(values(&text, "AppArmorProfile")[0].starts_with("-seekless-"), "{unit}: where it is loaded");
         let devices =
@@ -78,7 +78,7 @@ fn every_unit_has_the_rights_that_its_door_needs_and_no_others() {
     }
 }
 
-/// By the programs that load them, where they are.
+/// By the programs that load them, where they are installed.
 #[test]
 fn the_profiles_of_security_modules_are_what_their_programs_read() {
     let profile = deploy().join("apparmor/seekless");
@@ -99,7 +99,7 @@ fn the_profiles_of_security_modules_are_what_their_programs_read() {
         Err(_) => println!("skipped: there is no apparmor_parser"),
     }
     let module = std::fs::read_to_string(deploy().join("selinux/seekless.cil")).unwrap();
-    // Every open parenthesis is closed, and no word of the policy is made up (checked by `secilc`, README).
+    // Every parenthesis is closed, and every word of the policy exists (checked by `secilc`, README).
     let code: String = module.lines().filter(|l| !l.trim_start().starts_with(';')).collect();
     let depth = code.chars().try_fold(0i32, |depth, c| match c {
         '(' => Some(depth + 1),
@@ -113,12 +113,12 @@ fn the_profiles_of_security_modules_are_what_their_programs_read() {
 fn the_daemon_is_reloaded_by_the_signal_at_which_another_takes_over() {
     let text = text("seekless.service");
     assert_eq!(values(&text, "ExecReload"), ["/bin/kill -USR2 $MAINPID"]);
-    // The new process is a child of the old one: it is of the unit until the old one has ended.
+    // The new process is a child of the old one, so it belongs to the unit until the old one has ended.
     assert!(values(&text, "KillMode").is_empty() && values(&text, "ExecStop").is_empty());
 }
 
-/// The daemon makes its socket where no unit does; stopping it by name must stop it. The origin server has no
-/// right to make one below port 1024, and says no address of its own.
+/// The daemon makes its socket if no unit does, and stopping the daemon by name must stop it. The origin
+/// server has no right to bind ports below 1024, and its service names no address.
 #[test]
 fn the_origin_server_needs_its_socket_and_the_daemon_does_not() {
     let (daemon, origin) = (text("seekless.service"), text("seekless-serve.service"));
@@ -135,7 +135,7 @@ fn the_origin_server_needs_its_socket_and_the_daemon_does_not() {
     }
 }
 
-/// Of each unit of the package, so that none is left behind.
+/// Every unit of the package, so that none is left behind.
 #[test]
 fn the_scripts_of_the_packages_stop_every_unit() {
     for script in ["debian/prerm", "rpm/preun"] {
@@ -147,8 +147,8 @@ fn the_scripts_of_the_packages_stop_every_unit() {
     }
 }
 
-/// A mount mark counts in the namespace it was made in: in one of its own, `watch` would hear of no server's
-/// read.
+/// A mount mark applies in the namespace in which it was made. In a namespace of its own, `watch` would see
+/// no server's reads.
 #[test]
 fn the_watch_unit_has_no_mount_namespace_of_its_own() {
     let text = text("seekless-watch@.service");
@@ -188,7 +188,7 @@ fn systemd_finds_no_fault_in_them() {
             Ok(out) => out,
             Err(_) => return println!("skipped: there is no systemd-analyze"),
         };
-        // Faults of other units of this machine are named too.
+        // Errors of other units of this machine are listed too.
         let said = String::from_utf8_lossy(&out.stderr);
         let ours: Vec<&str> = said.lines().filter(|l| l.contains("seekless")).collect();
         assert!(ours.is_empty(), "{unit}: {ours:?}");

@@ -1,4 +1,4 @@
-//! `seekless watch` over a real folder and programs that know nothing of it.
+//! `seekless watch` over a real folder, with programs without the shim.
 
 mod watching;
 
@@ -48,7 +48,7 @@ fn programs_without_a_preload_are_served() {
         None => println!("skipped: no python3"),
     }
 
-    // A mapping names all of the file; no more than a prefetch size is brought in before it.
+    // A mapping covers all of the file; at most a prefetch size is brought in before it.
     let (path, content) = place.cold("mapped", 24 * M);
     let script = "import sys,mmap; f=open(sys.argv[1],'rb'); m=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ); \
                   sys.stdout.buffer.write(m[:4096])";
@@ -64,7 +64,7 @@ fn programs_without_a_preload_are_served() {
     assert_eq!((watch.held_now, watch.overdue, watch.passed_full, watch.restarts), (0, 0, 0, 0), "{watch:?}");
 }
 
-/// A Go program: static, its own system calls, nothing to preload into.
+/// A Go program: static, with its own system calls, so nothing can be preloaded.
 const GO_SERVER: &str = r#"package main
 import ("fmt"; "net"; "net/http"; "os")
 func main() {
@@ -98,7 +98,7 @@ fn a_static_go_server_is_served() {
         .current_dir(build.path())
         .env("CGO_ENABLED", "0")
         .env("GOFLAGS", "-mod=mod")
-        // In the build folder: the standard library is compiled once, and goes with `cargo clean`.
+        // In the build folder: the standard library is compiled once, and removed by `cargo clean`.
         .env("GOCACHE", program().with_file_name("go-cache"))
         .output()
         .unwrap();
@@ -111,7 +111,7 @@ fn a_static_go_server_is_served() {
     let mut out = std::io::BufReader::new(server.0.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut out, &mut address).unwrap();
 
-    // It runs already when we begin to watch.
+    // It runs already when the watch begins.
     let (_, content) = place.cold("video", 9 * M + 77);
     let watching = Watching::start(&[place.path()], &[]);
     let got: Vec<u8> =
@@ -141,7 +141,7 @@ fn files_wholly_in_memory_are_not_announced_until_a_page_goes() {
     let watching = Watching::start(&[place.path()], &[]);
     let (path, content) = place.cold("hot", 3 * M);
     assert!(fs::read(&path).unwrap() == content);
-    // A file that was not all there is counted again after a moment.
+    // A file that was not completely in memory is counted again after a moment.
     let ignored = || watching.watch().ignored_now;
     for _ in 0..1000 {
         assert!(fs::read(&path).unwrap() == content);
@@ -164,7 +164,7 @@ fn files_wholly_in_memory_are_not_announced_until_a_page_goes() {
     assert!(fs::read(&path).unwrap() == content);
     assert!(watching.watch().held > held, "evicted, and read without us");
 
-    // A removed file is forgotten, and holds nothing up.
+    // A removed file is forgotten, and blocks nothing.
     fs::remove_file(&path).unwrap();
 }
 
@@ -173,7 +173,7 @@ fn every_read_is_announced_while_memory_may_be_short() {
     let Some(place) = Place::new() else { return };
     let options = ["--ahead", "on", "--budget", "8MiB", "--prefetch", "8MiB"];
     let watching = Watching::start(&[place.path()], &options);
-    // What is read ahead for its reader takes more than a quarter of the budget.
+    // The bytes read ahead for its reader take more than a quarter of the budget.
     let (path, _) = place.cold("ahead", 16 * M);
     let ahead = File::open(&path).unwrap();
     for step in 0..8 {
@@ -185,13 +185,13 @@ fn every_read_is_announced_while_memory_may_be_short() {
     // A miss: its disk has an engine from then on.
     file.read_exact_at(&mut piece, 2 * M as u64).unwrap();
     let mut read_again = || {
-        // Not in sequence: nothing is passed, all of it stays.
+        // Not in sequence: nothing is given back, all of it stays.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::WillNeed).unwrap();
         file.read_exact_at(&mut piece, M as u64).unwrap();
         assert!(piece == content[M..][..piece.len()]);
     };
     read_again();
-    // Until the engine says what it needs a file may be ignored; a look a second later ends that.
+    // Until the engine reports what it needs, a file may be ignored; a check a second later ends that.
     let until = std::time::Instant::now() + NEVER;
     loop {
         let before = watching.watch();
@@ -204,7 +204,7 @@ fn every_read_is_announced_while_memory_may_be_short() {
         std::thread::sleep(std::time::Duration::from_millis(600));
     }
     let ignored = watching.watch().ignored;
-    // Longer than a file found not wholly in memory is left uncounted.
+    // Longer than a file found not wholly in memory stays uncounted.
     for _ in 0..3 {
         std::thread::sleep(std::time::Duration::from_millis(600));
         read_again();
@@ -219,7 +219,7 @@ fn hits_move_streams_on_and_what_comes_next_is_fetched_before_it_is_read() {
         Watching::start(&[place.path()], &["--ahead", "on", "--budget", "64MiB", "--prefetch", "1MiB"]);
     let (path, content) = place.cold("stream", 12 * M);
     let file = File::open(&path).unwrap();
-    // The kernel shall not read ahead of this reader; what is there beyond its place, we have fetched.
+    // The kernel must not read ahead for this reader; bytes beyond its position were fetched by the engine.
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
     let mut piece = [0; 64 << 10];
     let place_now = 4 * M as u64;
@@ -237,7 +237,7 @@ fn hits_move_streams_on_and_what_comes_next_is_fetched_before_it_is_read() {
     assert!(fs::read(&path).unwrap() == content);
 }
 
-/// Tells a thread to end, whatever happens.
+/// Tells a thread to end, even if the test fails.
 struct Stopping<'a>(&'a AtomicBool);
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
@@ -270,14 +270,14 @@ fn a_tree_in_memory_is_announced_in_part_and_a_cold_reader_beside_it_is_held() {
                     files.iter().for_each(|path| assert!(fs::read(path).unwrap() == [7; 5000]));
                 }
             });
-            // Everything that could be announced may have been, on a machine that is slow.
+            // On a slow machine, everything that could be announced may have been.
             let ended = |w: &WatchReport| w.pauses >= 3 || w.ignored_now == FILES as u64;
             let first = watching.until("a pause", |s| s.watch.as_ref().is_some_and(ended)).watch.unwrap();
             if first.pauses < 3 {
                 return false;
             }
             assert!(first.events < FILES as u64, "{first:?}");
-            // The kernel reads no more than is asked for, so each read is a miss until one is heard.
+            // The kernel reads no more than requested, so each read is a miss until one is announced.
             let file = File::open(&cold).unwrap();
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
             let mut piece = [0; 64 << 10];
@@ -339,7 +339,7 @@ fn only_the_folders_named_are_served() {
 fn another_mount_of_the_same_file_system_is_seen_by_its_scope() {
     let Some(place) = Place::new() else { return };
     let (path, content) = place.cold("shared/file", M);
-    // As a container has it: another mount of the folder, elsewhere.
+    // As in a container: another mount of the folder, elsewhere.
     let elsewhere = tempfile::tempdir().unwrap();
     rustix::mount::mount_bind(place.path().join("shared"), elsewhere.path()).unwrap();
     struct Unmount<'a>(&'a Path);
@@ -351,7 +351,7 @@ fn another_mount_of_the_same_file_system_is_seen_by_its_scope() {
     let _unmount = Unmount(elsewhere.path());
     for (scope, seen) in [("mount", false), ("filesystem", true)] {
         let watching = Watching::start(&[&place.path().join("shared")], &["--scope", scope]);
-        // The kernel may have forgotten where a file is that is opened by its handle. Then it counts as
+        // The kernel may have forgotten the path of a file opened by its handle. Then the file counts as
         // outside, and is read without help.
         for _ in 0..5 {
             evict(&path);
@@ -407,7 +407,7 @@ fn modes_that_read_nothing_pass() {
     }
 }
 
-/// Runs to its end a `watch` that cannot begin.
+/// Runs a `watch` that cannot start, to its end.
 fn refused(command: &mut Command) -> (i32, String) {
     let mut child =
         command.args(["--no-socket"]).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
@@ -430,7 +430,7 @@ fn what_cannot_be_watched_is_one_line_that_names_the_shim() {
     let (status, text) = refused(Command::new(program()).args(["watch", "/nowhere/at/all"]));
     assert_eq!((status, text.lines().count()), (Exit::Missing as i32, 1), "{text}");
 
-    // Not root: the program itself must be reachable for others.
+    // Without root: others must be able to reach the program itself.
     let dir = tempfile::tempdir_in("/tmp").unwrap();
     let copy = dir.path().join("seekless");
     fs::copy(program(), &copy).unwrap();

@@ -24,7 +24,7 @@ impl Readers {
         Readers(files.iter().map(read).collect())
     }
 
-    /// Waits until at least one of them sleeps in the kernel for want of an answer.
+    /// Waits until at least one of them sleeps in the kernel without an answer.
     fn are_held(&self) {
         thread::sleep(Duration::from_millis(200));
         assert!(self.0.iter().any(|r| !r.is_finished()), "nobody was held");
@@ -57,7 +57,7 @@ fn a_killed_worker_lets_everybody_go_and_is_replaced() {
     let files = files(&place);
     let watching = Watching::start(&[place.path()], &[]);
     let worker = watching.worker();
-    // Stopped first, so that a blocked read is there to be released.
+    // Stopped first, so that there is a blocked read to release.
     signal(worker, Signal::STOP);
     let readers = Readers::start(&files);
     readers.are_held();
@@ -105,7 +105,7 @@ fn a_killed_supervisor_takes_its_worker_along() {
     }
 }
 
-/// Readers that go on for as long as they are let.
+/// Readers that go on until they are stopped.
 fn under_load(files: &[(PathBuf, Vec<u8>)], what: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -114,13 +114,14 @@ fn under_load(files: &[(PathBuf, Vec<u8>)], what: impl FnOnce()) {
             scope.spawn(move || {
                 while !stop.load(Ordering::Acquire) {
                     assert!(std::fs::read(path).unwrap() == *content);
-                    // A program that maps or reads it at this moment keeps a page: no matter.
+                    // A program that maps or reads the file at this moment keeps a page, which does not
+                    // matter.
                     let file = std::fs::File::open(path).unwrap();
                     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
                 }
             });
         }
-        // Also when the test fails in between.
+        // Also if the test fails in between.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -147,7 +148,7 @@ fn kills_and_ends_under_load_fail_nobody() {
         let (status, report) = watching.end();
         assert_eq!(status, 0);
         assert_eq!(report.watch.unwrap().restarts, 3);
-        // And once more, from the top.
+        // Once more from the beginning.
         let watching = Watching::start(&[place.path()], &[]);
         watching.until("some reads", |s| s.watch.as_ref().is_some_and(|w| w.held > 10));
         drop(watching);
@@ -159,7 +160,7 @@ fn a_worker_that_cannot_live_is_given_up() {
     let Some(place) = Place::new() else { return };
     let (path, content) = place.cold("f", M);
     let mut watching = Watching::start(&[place.path()], &[]);
-    // Its folder goes: the next worker cannot begin, nor any after it.
+    // Its folder goes, so no further worker can start.
     let worker = watching.worker();
     rustix::mount::unmount(place.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     let moved = place.path().with_extension("moved");
@@ -172,7 +173,7 @@ fn a_worker_that_cannot_live_is_given_up() {
     assert!(lines.contains("cannot watch"), "{lines}");
     assert!(lines.contains("the next one starts in 200 ms"), "{lines}");
     assert!(std::fs::read(moved.join(path.file_name().unwrap())).unwrap() == content);
-    // Interrupted in its pause it ends at once.
+    // Interrupted in its pause, it ends at once.
     assert_eq!(end(&mut watching), 0);
     std::fs::rename(&moved, place.path()).unwrap();
 }
@@ -182,7 +183,7 @@ fn end(watching: &mut Watching) -> i32 {
     watching::wait(&mut watching.supervisor)
 }
 
-/// The disk made of software, where it has been built: it can hang and fail.
+/// The software disk, if it has been built: it can hang and fail.
 fn vdisk_program() -> Option<PathBuf> {
     let program = watching::program().with_file_name("vdisk");
     if program.exists() {
@@ -257,7 +258,7 @@ fn a_disk_that_fails_or_hangs_fails_or_delays_its_own_readers_only() {
     let options = ["--answer-within", "1"];
     let watching = Watching::start(&[mount.path(), place.path()], &options);
 
-    // An unreadable place: the reader meets the error itself, before it and elsewhere all is well.
+    // An unreadable place: the reader gets the error itself; before it and elsewhere all is well.
     assert!(disk.tell(&["fault", "--eio", &format!("{address}+4KiB")]));
     let mut got = vec![0; 8 * M];
     let handle = std::fs::File::open(file(1)).unwrap();
@@ -268,8 +269,8 @@ fn a_disk_that_fails_or_hangs_fails_or_delays_its_own_readers_only() {
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
     assert!(disk.tell(&["fault", "--clear"]));
 
-    // A disk that hangs: its reader is let go by us in time and waits for the disk alone; readers of another
-    // disk are served meanwhile.
+    // A disk that hangs: its reader is released in time and waits for the disk alone; readers of another disk
+    // are served meanwhile.
     evict(&file(2));
     assert!(disk.tell(&["fault", "--hang", "4s"]));
     let slow = (file(2), other);

@@ -114,7 +114,6 @@ impl Aside {
         source.closed_by(&self.closer);
     }
 
-    /// A file was opened.
     pub(crate) fn opened(&self, file: FileId, source: &Arc<Source>) {
         lock(&self.known).insert(file, Arc::downgrade(source));
     }

@@ -128,7 +128,7 @@ impl Table {
         let (report, stop, bitrates) = (table.report.clone(), table.stop.clone(), bitrates.clone());
         let run = move || keep(&path, &bitrates, &report, &stop);
         if let Err(why) = thread::Builder::new().name("bitrates".into()).spawn(run) {
-            tracing::warn!("the table of bitrates is not read: no thread can be had: {why}");
+            tracing::warn!("the table of bitrates is not read: cannot start a thread: {why}");
             return None;
         }
         Some(table)
@@ -165,7 +165,7 @@ fn keep(path: &Path, bitrates: &Bitrates, report: &Mutex<BitratesReport>, stop: 
                     let left_out = reading.left_out;
                     if let Some(first) = reading.first_left_out {
                         tracing::warn!(
-                            "{}: {left_out} lines of this table of bitrates are left out; the first, {first}",
+                            "{}: {left_out} lines of this table of bitrates are ignored; the first, {first}",
                             reading.name
                         );
                     }

@@ -130,7 +130,7 @@ impl Inner {
         self.written += text.len() as u64;
         if let Err(error) = self.out.write_all(text.as_bytes()) {
             self.failed = true;
-            tracing::warn!(%error, "the decision log cannot be written any more");
+            tracing::warn!(%error, "cannot write the decision log any more");
         }
     }
 

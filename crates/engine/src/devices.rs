@@ -42,7 +42,6 @@ pub(crate) const COMMON: &str = "common";
 /// Where the files of a device are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// By this reader.
     Reader {
         /// Index for [`Devices::send`].
         index: usize,

@@ -59,7 +59,6 @@ pub struct ClientDemand {
 
 /// A request sent to a disk thread.
 pub(crate) struct Ask {
-    /// Its id.
     pub(crate) id: RequestId,
     /// Called with the result.
     pub(crate) on_answer: OnAnswer,
@@ -67,7 +66,6 @@ pub(crate) struct Ask {
     pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
-    /// Which file.
     pub(crate) file: FileId,
     /// Its size and time of change.
     pub(crate) edition: Edition,
@@ -96,7 +94,6 @@ pub(crate) struct Hit {
     pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
-    /// Which file.
     pub(crate) file: FileId,
     /// Its size and time of change.
     pub(crate) edition: Edition,
@@ -122,7 +119,6 @@ pub(crate) enum Message {
     Access {
         /// See [`crate::ForwardedCall::reader`].
         reader: u32,
-        /// Which file.
         file: FileId,
         /// First byte read.
         offset: u64,
@@ -134,7 +130,6 @@ pub(crate) enum Message {
     /// A file that was read through a passed descriptor has been opened again. With the same descriptor: it
     /// cannot be opened again, and the descriptor must be kept.
     Opened {
-        /// Which file.
         file: FileId,
         /// How to read it from now on.
         source: Arc<Source>,
@@ -142,7 +137,6 @@ pub(crate) enum Message {
     /// The kernel reads missing bytes of a file because a program waits for them. The bytes behind them are
     /// next.
     Missed {
-        /// Which file.
         file: FileId,
         /// First byte, or a little behind it.
         offset: u64,
@@ -157,7 +151,6 @@ pub(crate) enum Message {
     },
     /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
     Release {
-        /// Which file.
         file: FileId,
         /// First byte.
         offset: u64,
@@ -168,7 +161,6 @@ pub(crate) enum Message {
     Cancel(RequestId),
     /// The reader of a file set has taken the bytes of this request, or never will.
     Took {
-        /// Which request.
         id: RequestId,
         /// Whether it has read the bytes.
         read: bool,

@@ -128,7 +128,7 @@ impl fmt::Display for KindReport {
                 write!(f, "the kernel says rotational={flag} ({why})")?;
             }
         }
-        if self.seeks { Ok(()) } else { f.write_str("; --include-ssd serves it all the same") }
+        if self.seeks { Ok(()) } else { f.write_str("; --include-ssd serves it too") }
     }
 }
 

@@ -111,7 +111,7 @@ impl Keeper {
         }
         let keeper = Keeper::start(&settings.metadata);
         if let Err(why) = &keeper {
-            tracing::warn!("metadata is not kept: no threads can be had: {why}");
+            tracing::warn!("metadata is not kept: cannot start threads: {why}");
         }
         keeper.ok()
     }

@@ -86,7 +86,7 @@ impl Opener {
         match thread::Builder::new().name("opens files".into()).spawn(run) {
             Ok(_) => Some(to),
             Err(error) => {
-                tracing::warn!(%error, "no thread to open files: nothing is read ahead of their readers");
+                tracing::warn!(%error, "cannot start a thread that opens files; nothing is read ahead");
                 None
             }
         }

@@ -49,7 +49,6 @@ impl Statistics {
         Statistics { published: Arc::new(Mutex::new(own.clone())), own, idle_since: None }
     }
 
-    /// The published snapshot.
     pub(crate) fn published(&self) -> Arc<Mutex<Snapshot>> {
         self.published.clone()
     }

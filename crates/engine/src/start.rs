@@ -146,7 +146,6 @@ impl DiskThread {
         self.retired = true;
     }
 
-    /// Whether it was retired.
     pub(crate) fn is_retired(&self) -> bool {
         self.retired
     }
@@ -218,7 +217,7 @@ impl Setup {
             Told::Joined(members, Err(why)) => {
                 tracing::warn!(
                     disk = name,
-                    "where its files lie is not known: {why}; its {members} disks have one queue"
+                    "the disk addresses of its files are unknown: {why}; its {members} disks share one queue"
                 );
                 several = true;
             }

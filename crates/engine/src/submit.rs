@@ -363,7 +363,7 @@ impl Engine {
             Ok(Place::Reader { index, start, steps }) => Ok((index, start, steps)),
             Ok(Place::NotADisk) => Err(Refused::NotADisk),
             Err(error) => {
-                tracing::warn!(%error, "no thread for another disk");
+                tracing::warn!(%error, "cannot start a thread for another disk");
                 Err(Refused::Full)
             }
         }

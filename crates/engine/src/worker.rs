@@ -160,7 +160,7 @@ impl Workers {
     pub(crate) fn submit(&mut self, job: Job, flights: usize) -> bool {
         let mut lane = self.lane(job.mirror);
         if let Err(error) = self.enough_for(lane, flights) {
-            tracing::warn!(disk = &*self.disk, %error, "no threads for more pieces at once");
+            tracing::warn!(disk = &*self.disk, %error, "cannot start threads for more pieces at once");
             // Reading another copy only costs a seek.
             lane = if self.lanes[lane].count > 0 { lane } else { self.lane(None) };
         }

@@ -1,4 +1,4 @@
-//! Talking to a running daemon: is it there, and what is it doing?
+//! Requests to a running daemon: whether it answers, and its status.
 
 use std::fmt;
 use std::io;
@@ -16,19 +16,20 @@ use crate::own_daemon;
 use crate::socket::{connect, socket_name};
 use crate::status::StatusReport;
 
-/// How long a daemon may take to answer. It answers from memory; longer means it is stopped or swamped.
+/// Maximum wait for a daemon's answer. It answers from memory; if it takes longer, it is stopped or
+/// overloaded.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why there is no answer.
+/// Why a daemon did not answer.
 #[derive(Debug)]
 pub enum AskError {
-    /// Nobody listens.
+    /// No daemon listens.
     NobodyThere(PathBuf, io::Error),
     /// A daemon listens, and this user may not connect.
     NotAllowed(PathBuf),
     /// It listens and does not answer in time.
     Silent(PathBuf),
-    /// It answers something else.
+    /// It sends an unexpected answer.
     Garbled(PathBuf, String),
 }
 
@@ -45,7 +46,7 @@ impl fmt::Display for AskError {
             AskError::NotAllowed(path) => {
                 write!(
                     f,
-                    "the daemon at {} is another user's and lets no other connect; try as root",
+                    "the daemon at {} belongs to another user and lets no other connect; try as root",
                     path.display()
                 )
             }
@@ -54,7 +55,7 @@ impl fmt::Display for AskError {
                 write!(f, "the daemon at {} did not answer within {wait} s; is it stopped?", path.display())
             }
             AskError::Garbled(path, why) => {
-                write!(f, "what listens at {} does not answer as a daemon does: {why}", path.display())
+                write!(f, "the listener at {} does not answer as a daemon: {why}", path.display())
             }
         }
     }
@@ -114,7 +115,7 @@ impl<'a> Conversation<'a> {
         AskError::Garbled(self.path.to_path_buf(), why.to_string())
     }
 
-    /// The other side, by the kernel's word.
+    /// The credentials of the other side, from the kernel.
     pub fn peer(&self) -> Result<Peer, AskError> {
         fdpass::peer(self.socket.as_fd()).map_err(|e| self.garbled(e))
     }
@@ -128,12 +129,12 @@ impl<'a> Conversation<'a> {
         fdpass::send(self.socket.as_fd(), packet.as_bytes(), None).map_err(|e| self.garbled(e))
     }
 
-    /// The next packet.
+    /// Receives the next packet.
     fn receive<'b>(&self, packet: &'b mut [u8; FRAME_BYTES_MAX]) -> Result<Frame<'b>, AskError> {
         Ok(self.receive_with(packet)?.0)
     }
 
-    /// The next packet and the descriptor beside it.
+    /// Receives the next packet and its descriptor.
     pub fn receive_with<'b>(
         &self,
         packet: &'b mut [u8; FRAME_BYTES_MAX],
@@ -152,7 +153,7 @@ impl<'a> Conversation<'a> {
                 return Err(AskError::Silent(self.path.to_path_buf()));
             }
             let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
-            // Interrupted or not, the next receive tells.
+            // The next receive shows whether anything arrived.
             let _ = poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)], Some(&timeout));
         };
         let frame = Frame::decode(&packet[..received.length]).map_err(|e| self.garbled(e))?;
@@ -163,10 +164,10 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// The settings of the daemon at `socket`: the shortest way to see whether it answers.
+/// The settings of the daemon at `socket`: the shortest check whether it answers.
 ///
 /// # Errors
-/// It does not.
+/// It does not answer.
 pub fn settings(socket: &Path) -> Result<Settings, AskError> {
     let conversation = Conversation::open(socket)?;
     conversation.send(Frame::Hello { pid: std::process::id(), ring: false })?;
@@ -176,10 +177,10 @@ pub fn settings(socket: &Path) -> Result<Settings, AskError> {
     }
 }
 
-/// Has the daemon at `socket` pass every call for so many milliseconds; 0: serve again.
+/// Makes the daemon at `socket` pass every call for this many milliseconds; 0: serve again.
 ///
 /// # Errors
-/// It does not answer, may not be told so by us, or is too old to know how.
+/// It does not answer, refuses this user, or is too old.
 pub fn pass_all(socket: &Path, lease_ms: u32) -> Result<(), AskError> {
     let conversation = Conversation::open(socket)?;
     conversation.send(Frame::PassAll { lease_ms })?;
@@ -188,18 +189,16 @@ pub fn pass_all(socket: &Path, lease_ms: u32) -> Result<(), AskError> {
         Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
             Err(AskError::NotAllowed(socket.to_path_buf()))
         }
-        Frame::Refuse(_) => {
-            Err(conversation.garbled("it is older and cannot pass every call; start it anew"))
-        }
+        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot pass every call; restart it")),
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
     }
 }
 
-/// Has the daemon at `socket` let go of every file of a file system, by the device number of its files, and
-/// waits until it has.
+/// Makes the daemon at `socket` close every file of a file system, given by the device number of its files,
+/// and waits until that is done.
 ///
 /// # Errors
-/// It does not answer, may not be told so by us, is too old to know how, or a read there does not end.
+/// It does not answer, refuses this user, is too old, or a read there does not end.
 pub fn release(socket: &Path, device: u64) -> Result<(), AskError> {
     let conversation = Conversation::open(socket)?;
     conversation.send(Frame::Release { device })?;
@@ -208,12 +207,12 @@ pub fn release(socket: &Path, device: u64) -> Result<(), AskError> {
         Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
             Err(AskError::NotAllowed(socket.to_path_buf()))
         }
-        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot let go; start it anew")),
+        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot release files; restart it")),
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
     }
 }
 
-/// The status of the daemon at `socket`, as its JSON text and read.
+/// The status of the daemon at `socket`, as JSON text and parsed.
 ///
 /// # Errors
 /// It does not answer, or not with a status.

@@ -17,24 +17,24 @@ pub struct EngineOptions {
     /// How far, how early and in which order
     #[command(flatten)]
     pub policy: PolicyOptions,
-    /// Serve files on disks that do not seek and in memory too, instead of leaving them alone
+    /// Serve files on disks that do not seek, and files in memory, too
     #[arg(long)]
     pub include_ssd: bool,
-    /// Read files before their readers open them, where the order of a folder (as listed, by name, by inode)
-    /// foretells which come next: on or off
+    /// Read small files before their readers open them, where the order of a folder (as listed, by name, by
+    /// inode) tells which come next: on or off
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = BOUNDS, hide_short_help = true)]
     pub next_files: bool,
-    /// Keep the folders of DIR and the inodes of its files in memory, in an eighth of it at most: so small
-    /// files that nobody read lately take one seek instead of several. May be given several times
+    /// Keep the folders below DIR and the inodes of their files in memory, in an eighth of it at most, so
+    /// that a cold small file takes one seek instead of several; may be repeated
     #[arg(long, value_name = "DIR", help_heading = BOUNDS, hide_short_help = true)]
     pub keep_metadata: Vec<PathBuf>,
-    /// Bitrates of files: a table with a bitrate and a path in each line, as `seekless bitrates` writes it
+    /// Table of bitrates, one `RATE PATH` a line, as `seekless bitrates` writes it [default: none]
     #[arg(long, value_name = "FILE", conflicts_with = "bitrate", help_heading = BOUNDS, hide_short_help = true)]
     pub bitrates: Option<PathBuf>,
-    /// Log every event and decision to FILE, for replay
+    /// Log every event and decision to FILE, for `seekless-lab sim replay` [default: none]
     #[arg(long, value_name = "FILE", help_heading = BOUNDS, hide_short_help = true)]
     pub decisions: Option<PathBuf>,
-    /// Largest size of that log; beyond it nothing more is logged
+    /// Largest size of the --decisions log, 4KiB or more; beyond it nothing is logged
     #[arg(
         long,
         default_value = "256MiB",
@@ -84,7 +84,7 @@ impl EngineOptions {
         })
     }
 
-    /// Begins the decision log, if there is to be one. Once a process: it makes the file anew.
+    /// Begins the decision log if `--decisions` is given. Call it once a process: it truncates the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -101,7 +101,7 @@ impl EngineOptions {
         Ok(())
     }
 
-    /// The same as words for another command.
+    /// The same options as arguments for another command.
     pub fn words(&self) -> Vec<OsString> {
         let with = |option: &str, path: &Path| {
             let mut word = OsString::from(option);

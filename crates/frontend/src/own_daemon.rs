@@ -15,24 +15,24 @@ use seekless_kernel::twinkey;
 
 use crate::control;
 
-/// How long it may take to listen.
+/// Maximum time to start listening.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// How long it may take to end.
+/// Maximum time to end.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// A daemon of our own. Dropping it ends it.
+/// A child daemon. Dropping it ends it.
 pub struct OwnDaemon {
-    /// Where it listens.
+    /// Path of its socket.
     pub socket: PathBuf,
     child: Child,
     folder: PathBuf,
 }
 
-/// How the name of such a daemon's folder begins, among the temporary files.
+/// Prefix of the folder of such a daemon, in the temporary folder.
 const FOLDER: &str = "seekless-run-";
 
-/// A socket of such a daemon of this user's or of root's, if there is one.
+/// The socket of such a daemon of this user or of root, if there is one.
 pub fn another() -> Option<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let of_run = |entry: &fs::DirEntry| {
@@ -48,10 +48,10 @@ pub fn another() -> Option<PathBuf> {
 
 impl OwnDaemon {
     /// Starts this program with these words, a socket of its own and us as its parent, and waits until it
-    /// answers. Only statistics that are to go to standard output (`json`) do.
+    /// answers. Its standard output is used only for statistics that should go there (`json`).
     ///
     /// # Errors
-    /// No process or folder can be had, or it ended.
+    /// The process or the folder cannot be made, or the process ended.
     pub fn start(words: impl IntoIterator<Item = OsString>, json: Option<&Path>) -> Result<OwnDaemon, Fault> {
         let folder = tempfile::Builder::new()
             .prefix(FOLDER)
@@ -67,12 +67,12 @@ impl OwnDaemon {
             Fault::new(Exit::Failed, what)
         };
         let program =
-            env::current_exe().map_err(|e| failed(format!("cannot tell where this program is: {e}")))?;
+            env::current_exe().map_err(|e| failed(format!("cannot find the path of this program: {e}")))?;
         let mut command = Command::new(program);
         command.args(words).arg("--socket").arg(&socket);
         command.arg("--parent").arg(std::process::id().to_string());
-        // Its own process group, so that a terminal's Ctrl-C ends what it was started for first; its messages
-        // go where ours go.
+        // Its own process group, so that a terminal's Ctrl-C first ends the command it was started for; its
+        // messages go to our standard error.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command
             .stdin(Stdio::null())
@@ -104,7 +104,7 @@ impl OwnDaemon {
     }
 }
 
-/// The status of a daemon that did not start is its command's as well.
+/// The status of a daemon that did not start is also that of its command.
 fn exit_of(ended: ExitStatus) -> Exit {
     let known = [Exit::Usage, Exit::Permission, Exit::Busy, Exit::Missing];
     known.into_iter().find(|exit| ended.code() == Some(*exit as i32)).unwrap_or(Exit::Failed)
@@ -116,7 +116,8 @@ impl Drop for OwnDaemon {
         let until = Instant::now() + END_MAX;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() > until {
-                // A disk that hangs can hold one of its threads; the kernel ends it when it lets go.
+                // A disk that hangs can block one of its threads; the kernel ends the process when the call
+                // returns.
                 let _ = self.child.kill();
                 let _ = self.child.try_wait();
                 break;
@@ -129,7 +130,7 @@ impl Drop for OwnDaemon {
     }
 }
 
-/// Removes the folder of a socket that is gone, if nothing else is in there but what goes with the socket.
+/// Removes the folder of a socket that is gone, if it contains only files that belong to the socket.
 pub fn remove_folder(folder: &Path) {
     let _ = fs::remove_file(folder.join(twinkey::FILE_NAME));
     let _ = fs::remove_dir(folder);

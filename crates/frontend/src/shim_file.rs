@@ -23,23 +23,24 @@ pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
         })?;
         return preloadable(absolute);
     }
-    let exe = env::current_exe().map_err(|e| missing(format!("cannot tell where this program is: {e}")))?;
+    let exe =
+        env::current_exe().map_err(|e| missing(format!("cannot find the path of this program: {e}")))?;
     let dir = exe.parent().unwrap_or(Path::new("/"));
     let places = [dir.join(SHIM), dir.join("../lib/seekless").join(SHIM), dir.join("deps").join(SHIM)];
     match places.iter().find_map(|p| fs::canonicalize(p).ok()) {
         Some(path) => preloadable(path),
         None => Err(missing(format!(
-            "{SHIM} is neither beside {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
+            "{SHIM} is neither next to {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
              path with --shim",
             exe.display()
         ))),
     }
 }
 
-/// The loader splits `LD_PRELOAD` at colons and spaces and has no way to quote them.
+/// The loader splits `LD_PRELOAD` at colons and spaces and cannot quote them.
 fn preloadable(path: PathBuf) -> Result<PathBuf, Fault> {
     if path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b':' | b' ')) {
-        let why = "has a colon or a space in it, which LD_PRELOAD cannot carry; move it";
+        let why = "contains a colon or a space, which LD_PRELOAD cannot hold; move the shim";
         return Err(Fault::new(Exit::Usage, format!("the shim's path {} {why}", path.display())));
     }
     Ok(path)

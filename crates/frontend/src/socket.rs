@@ -9,7 +9,10 @@ use std::path::Path;
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address, SOCKET_PATH_BYTES_MAX};
 
-/// A path as a socket's name.
+/// A path as the name of a socket.
+///
+/// # Errors
+/// It is too long, or contains a zero byte.
 pub fn socket_name(path: &Path) -> io::Result<CString> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.len() > SOCKET_PATH_BYTES_MAX {
@@ -21,10 +24,10 @@ pub fn socket_name(path: &Path) -> io::Result<CString> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path cannot hold a zero byte"))
 }
 
-/// Connects to a daemon's socket. Not to its twin, whose name anybody may take.
+/// Connects to a daemon's socket. Not to its twin, whose name any process may take.
 ///
 /// # Errors
-/// Nobody listens there, or may not be reached.
+/// No daemon listens there, or it cannot be reached.
 pub fn connect(path: &CStr) -> Result<OwnedFd, Errno> {
     fdpass::connect(Address::Path(path))
 }

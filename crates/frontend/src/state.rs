@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::state::{self, StateError};
 
-/// A daemon's socket, to ask it: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder.
+/// The path of a daemon's socket, for a client: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder.
 ///
 /// # Errors
 /// `Permission`: another user could have written what is in the state folder.
@@ -14,7 +14,7 @@ pub fn socket() -> Result<PathBuf, Fault> {
     named().map_or_else(|| state::folder().map(in_folder).map_err(fault), Ok)
 }
 
-/// The same, to listen at it: the state folder is made if it is not there.
+/// The path of a daemon's socket, for the daemon: the state folder is made if it is missing.
 ///
 /// # Errors
 /// Those of [`socket`]; the folder cannot be made.
@@ -22,7 +22,7 @@ pub fn own_socket() -> Result<PathBuf, Fault> {
     named().map_or_else(|| state::made_folder().map(in_folder).map_err(fault), Ok)
 }
 
-/// What `$SEEKLESS_SOCKET` says.
+/// The value of `$SEEKLESS_SOCKET`.
 pub fn named() -> Option<PathBuf> {
     env::var_os("SEEKLESS_SOCKET").filter(|s| !s.is_empty()).map(PathBuf::from)
 }

@@ -1,6 +1,6 @@
-//! The daemon's state as JSON: what `seekless daemon status --json` prints and experiments read.
+//! The daemon's state as JSON, printed by `seekless daemon status --json` and read by experiments.
 //!
-//! Times are in milliseconds, sizes in bytes, counts since the daemon started unless the name says "now" or
+//! Times are in milliseconds, sizes in bytes. Counts start with the daemon unless the name says "now" or
 //! "max".
 
 use std::fmt;
@@ -12,32 +12,32 @@ use seekless_output::write_line;
 use seekless_policy::memory::MemoryReport;
 use serde::{Deserialize, Serialize};
 
-/// Everything.
+/// Full status of the daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StatusReport {
     /// Version of the program.
     pub version: String,
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub pid: u32,
-    /// Since it started.
+    /// Time since it started.
     pub uptime_ms: f64,
-    /// Where it listens.
+    /// Path of its socket.
     pub socket: String,
     /// `off`, `track`, `serialise`, `prefetch` or `both`.
     pub mode: String,
-    /// What decides how far reads are extended: a size, `auto` or `competitive`.
+    /// The prefetch size: a size, `auto` or `competitive`.
     #[serde(default)]
     pub prefetch: String,
-    /// How far reads are extended: the fixed size; otherwise the largest in force on any disk now, 0 before
-    /// one is read.
+    /// The prefetch size in bytes: the fixed one, or the largest in use on any disk now; 0 before one is
+    /// read.
     pub prefetch_bytes: u64,
     /// `fifo` or `sweep`.
     pub order: String,
-    /// One queue for all disks.
+    /// Whether all disks have one queue.
     pub single_queue: bool,
-    /// What happened at the socket.
+    /// Counters of the socket.
     pub counters: Counters,
-    /// One a queue, in the order they were first used.
+    /// One for each queue, in the order they were first used.
     pub disks: Vec<DiskReport>,
     /// Calls reported by shims in mode `track`.
     pub calls: Vec<CallReport>,
@@ -47,16 +47,16 @@ pub struct StatusReport {
     /// The door of `seekless observe`, if it is open.
     #[serde(default)]
     pub observe: Option<ObserveReport>,
-    /// Every call is passed, as `seekless prove` has asked for.
+    /// Whether every call is passed, as requested by `seekless prove`.
     #[serde(default)]
     pub passes_all: bool,
-    /// What servers read, as their shims report it.
+    /// What servers read, as reported by their shims.
     #[serde(default)]
     pub delivered: DeliveryReport,
-    /// What programs had of file sets; the disks' parts stand with the disks.
+    /// What programs got of file sets; the disks' reports have their shares.
     #[serde(default)]
     pub file_sets: FileSetsReport,
-    /// The trees whose metadata is kept, if there are such.
+    /// The trees whose metadata is kept in memory, if configured.
     #[serde(default)]
     pub metadata: Option<MetadataReport>,
     /// The table of bitrates, if there is one.
@@ -64,137 +64,137 @@ pub struct StatusReport {
     pub bitrates: Option<BitratesReport>,
 }
 
-/// The account as a report shows it.
+/// The account, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeliveryReport {
     /// Reads that shims reported.
     pub reads: u64,
     /// Bytes they took.
     pub bytes: u64,
-    /// Of the reads, those that missed, by the longest wait of each bucket in milliseconds; two significant
+    /// The reads that missed: upper edge of each bucket's wait in milliseconds, and count. Two significant
     /// digits.
     pub waits: Vec<(f64, u64)>,
 }
 
-/// What programs had of file sets.
+/// What programs got of file sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSetsReport {
     /// File sets now.
     pub now: u64,
-    /// File sets begun.
+    /// File sets opened.
     pub begun: u64,
-    /// Of those that programs asked for, refused because a bound was reached.
+    /// File sets refused because a bound was reached.
     pub refused: u64,
     /// Ranges that were brought in from a disk.
     pub ranges_read: u64,
     /// Ranges that were in memory.
     pub ranges_in_memory: u64,
-    /// Ranges left to their readers: on no disk, not readable, not in time.
+    /// Ranges left to their readers: not on a disk, not readable, or not in time.
     pub ranges_left: u64,
     /// Ranges added and not taken now.
     pub ranges_now: u64,
-    /// Bytes of those that are in line, or in memory and not taken.
+    /// Bytes of those that are queued, or in memory and not taken.
     pub bytes_now: u64,
 }
 
-/// What came through the door of `seekless observe`.
+/// Counters of the door of `seekless observe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObserveReport {
     /// The folders observed.
     pub folders: Vec<String>,
-    /// Events of the page cache that were read, of any process, on the folders' file systems.
+    /// Events of the page cache read, of any process, on the folders' file systems.
     pub events: u64,
-    /// Events that found the ring full. The reads they tell of were not seen, and nothing else came of it.
+    /// Events lost because the ring was full. Their reads were not seen, which has no other consequence.
     pub lost: u64,
-    /// Events of our own reads.
+    /// Events of the daemon's own reads.
     pub own: u64,
-    /// Events of other Seekless processes, and of servers that have the shim and tell us of their reads
-    /// themselves.
+    /// Events of other Seekless processes, and of servers whose shim reports its reads to this daemon.
     pub told_otherwise: u64,
-    /// Events of processes whose control group has a limit on the disk: nothing is read ahead for them.
+    /// Events of processes whose cgroup has a limit on the disk: nothing is read ahead for them.
     #[serde(default)]
     pub limited: u64,
-    /// Calls and page faults that the events came to, neighbours joined.
+    /// Calls and page faults that the events resulted in, with neighbours joined.
     pub reads: u64,
-    /// Bytes of them, in whole pages.
+    /// Bytes of these reads, in whole pages.
     #[serde(default)]
     pub bytes: u64,
-    /// Handed to the engine.
+    /// Reads handed to the engine.
     pub accesses: u64,
-    /// Misses of followed files that the kernel was reading when we heard of them; what follows is ordered at
-    /// once.
+    /// Misses of followed files that the kernel was still reading when the events were read; what follows
+    /// them is ordered at once.
     pub missed: u64,
-    /// Not handed to the engine because a bound was reached.
+    /// Reads not handed to the engine because a bound was reached.
     pub dropped: u64,
     /// Files whose reads go to the engine, now.
     pub files_known: u64,
-    /// Files of which one or a few unconnected reads were seen, now; they are not opened.
+    /// Files with a few unconnected reads, now; they are not opened.
     pub files_waiting: u64,
-    /// Times a file was looked for.
+    /// Searches for a file.
     pub looked_for: u64,
-    /// Of them found under the folders, on a disk that is served.
+    /// Searches that found a file under the folders, on a disk that is served.
     pub found: u64,
-    /// Found outside the folders.
+    /// Searches that found a file outside the folders.
     pub outside: u64,
-    /// On no disk with heads.
+    /// Searches that found a file not on a disk with heads.
     pub not_a_disk: u64,
-    /// Not found.
+    /// Searches that found nothing.
     pub unknown: u64,
     /// Walks through the folders, to find files by their inode number.
     pub scans: u64,
-    /// Times the kernel had more opened files to tell of than its queue holds.
+    /// Times that the kernel's queue of opened files overflowed.
     pub opens_lost: u64,
-    /// Times the files of a file system were closed, so that it could be unmounted.
+    /// Times that the files of a file system were closed, so that it could be unmounted.
     pub released: u64,
 }
 
-/// What came through the door of `seekless watch`. Each event is counted in exactly one of `own` to `held`.
+/// Counters of the door of `seekless watch`. Each event is counted in exactly one of `own` to `held`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchReport {
     /// The folders watched.
     pub folders: Vec<String>,
-    /// Times the worker process was started again before this one; its counts went with it.
+    /// Times that the worker process was restarted before this one; its counts were lost.
     pub restarts: u64,
     /// Accesses announced by the kernel.
     pub events: u64,
-    /// Our own accesses to what is not in memory.
+    /// Own accesses to bytes that are not in memory.
     pub own: u64,
-    /// Writes to what is not in memory.
+    /// Writes to bytes that are not in memory.
     pub writes: u64,
-    /// To files outside the folders; such a file is not announced again for a while.
+    /// Accesses to files outside the folders; such a file is not announced again for a while.
     pub outside: u64,
-    /// Beyond the end of the file, of no length, or in a mode that reads nothing.
+    /// Accesses beyond the end of the file, without length, or in a mode that reads nothing.
     pub nothing_to_do: u64,
-    /// Let go at once because everything was in memory (or on its way).
+    /// Accesses released at once because everything was in memory or in flight.
     pub hits: u64,
-    /// Of files on no disk with heads; such a file is not announced again for a while.
+    /// Accesses to files not on a disk with heads; such a file is not announced again for a while.
     pub not_a_disk: u64,
-    /// Let go at once because a bound was reached.
+    /// Accesses released at once because a bound was reached.
     pub passed_full: u64,
-    /// Of threads whose control group has a limit on the disk: not held, and not followed.
+    /// Accesses of threads whose cgroup has a limit on the disk: neither blocked nor followed.
     #[serde(default)]
     pub limited: u64,
-    /// Held until their disk's reader answered, or their time was up.
+    /// Accesses blocked until the disk's thread answered or their time was up.
     pub held: u64,
-    /// Held now.
+    /// Accesses blocked now.
     pub held_now: u64,
-    /// Let go because their time was up.
+    /// Accesses released because their time was up.
     pub overdue: u64,
-    /// Mappings, and calls that take what their socket takes, of which no more than a prefetch size was
+    /// Mappings, and calls that send as much as their socket takes, for which only a prefetch size was
     /// brought in.
     pub cut: u64,
-    /// Files not announced because they are wholly in memory, now.
+    /// Files not announced now because they are wholly in memory.
     pub ignored_now: u64,
-    /// Times a file was found wholly in memory.
+    /// Times that a file was found wholly in memory.
     pub ignored: u64,
-    /// Times such a file was announced again because a page of it was gone.
+    /// Times that such a file was announced again because a page of it was gone.
     pub noticed: u64,
-    /// Times a file system's events were not asked for for a moment, because only files in memory were read.
+    /// Times that a file system's events were switched off for a moment, because only files in memory were
+    /// read.
     #[serde(default)]
     pub pauses: u64,
 }
 
-/// What is counted at the socket.
+/// Counters of the socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Connections accepted.
@@ -203,59 +203,59 @@ pub struct Counters {
     pub connections_now: u64,
     /// Connections closed at once because a bound was reached.
     pub connections_over_bound: u64,
-    /// Connections of users who may not connect.
+    /// Connections of users that may not connect.
     pub connections_not_admitted: u64,
     /// Requests for bytes.
     pub needs: u64,
-    /// Of them answered at once because everything was in memory (or on its way) when they arrived.
+    /// Requests answered at once because everything was in memory or in flight when they arrived.
     pub hits_on_arrival: u64,
-    /// Passed because the mode reads nothing here.
+    /// Requests passed because the mode reads nothing here.
     pub passed_mode: u64,
-    /// Passed because the file is on no disk with heads.
+    /// Requests passed because the file is not on a disk with heads.
     pub passed_not_a_disk: u64,
-    /// Passed because the descriptor or the range was no good.
+    /// Requests passed because the descriptor or the range was invalid.
     pub passed_bad_request: u64,
-    /// Passed because a reader could not take more.
+    /// Requests passed because a disk thread could not take more.
     pub passed_full: u64,
-    /// Passed because every call is, for now.
+    /// Requests passed because every call was, for a time.
     #[serde(default)]
     pub passed_all: u64,
-    /// Passed because their user has its share of the queue.
+    /// Requests passed because their user has its share of the queue.
     #[serde(default)]
     pub passed_share: u64,
-    /// Passed because the control group of the caller has a limit on the disk.
+    /// Requests passed because the cgroup of the caller has a limit on the disk.
     #[serde(default)]
     pub passed_limited: u64,
-    /// Handed to a reader.
+    /// Requests handed to a disk thread.
     pub queued: u64,
-    /// Shims that hung up while they waited.
+    /// Shims that disconnected while they waited.
     pub hang_ups: u64,
     /// Frames not understood.
     pub frames_refused: u64,
-    /// Times a user was not read for a while because of all that was refused to it.
+    /// Times that a user was muted because of its invalid frames.
     #[serde(default)]
     pub users_muted: u64,
-    /// Connections of such users, closed unread.
+    /// Connections of muted users, closed unread.
     #[serde(default)]
     pub connections_muted: u64,
     /// Keepalive frames sent.
     pub working_sent: u64,
-    /// Reports of tracked calls that could not be taken in.
+    /// Reports of tracked calls that were dropped.
     pub tracked_dropped: u64,
-    /// Rings there are now, one a user.
+    /// Rings now, one for each user.
     #[serde(default)]
     pub rings_now: u64,
-    /// Rings replaced because impossible indices were found in them.
+    /// Rings replaced because of impossible indices.
     #[serde(default)]
     pub rings_replaced: u64,
-    /// Times a user was told to go without a ring because there were too many users.
+    /// Times that a user got no ring because there were too many users.
     #[serde(default)]
     pub rings_refused: u64,
     /// Reads reported through rings.
     pub reports: u64,
-    /// Of them not handed on, because a reader could not take more.
+    /// Reported reads not forwarded, because a disk thread could not take more.
     pub reports_dropped: u64,
-    /// Reads reported of files that their user had not asked for lately: not counted in `reports`.
+    /// Reported reads of files that their user had not requested lately; not counted in `reports`.
     #[serde(default)]
     pub reports_unknown: u64,
     /// Reads not reported because a ring was full.
@@ -269,34 +269,34 @@ pub struct CallReport {
     pub call: String,
     /// Whether the bytes were in memory before the call.
     pub resident: bool,
-    /// How many calls.
+    /// Number of calls.
     pub count: u64,
-    /// Bytes they asked for.
+    /// Bytes requested.
     pub bytes: u64,
     /// Arithmetic mean of their duration.
     pub mean_ms: f64,
     /// The longest.
     pub max_ms: f64,
-    /// The distribution: duration in milliseconds and the share of calls that took no longer, rising. Two
+    /// The distribution: duration in milliseconds, and the fraction of calls that took no longer, rising. Two
     /// significant digits.
     pub cdf: Vec<(f64, f64)>,
 }
 
 impl StatusReport {
-    /// Writes it out: as one line of JSON, to standard output or to this file, or to standard error for
+    /// Writes it out: as one line of JSON to standard output or to this file, or to standard error for
     /// people.
     pub fn give(&self, json: Option<&Path>) -> Result<(), Fault> {
         match json {
             Some(to) => {
                 let text =
                     serde_json::to_string(self).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
-                // A FIFO that nobody reads must neither hold up the statistics nor the end.
+                // A FIFO without a reader must block neither the statistics nor the end.
                 let written = seekless_output::offer(to, seekless_output::json_escaped(text) + "\n");
-                // Standard output may be a log on a disk that is full: no reason to stop serving.
+                // Standard output may be a log on a full disk: no reason to stop serving.
                 match written {
                     Ok(true) => Ok(()),
                     Ok(false) => {
-                        tracing::warn!("nobody reads {}; what was to be written there is lost", to.display());
+                        tracing::warn!("nobody reads {}; the output is lost", to.display());
                         Ok(())
                     }
                     Err(_) if seekless_output::is_stdout(to) => Ok(()),
@@ -310,8 +310,8 @@ impl StatusReport {
         }
     }
 
-    /// The size in force, for people: `2MiB`, `auto, now 6.2 MiB`, `auto, now 2.0 to 6.2 MiB`, or `auto,
-    /// nothing read yet`.
+    /// The prefetch size in use, for people: `2MiB`, `auto, now 6.2 MiB`, `auto, now 2.0 to 6.2 MiB`, or
+    /// `auto, nothing read yet`.
     fn in_force(&self) -> String {
         if !matches!(self.prefetch.as_str(), "auto" | "competitive") {
             return Bytes(self.prefetch_bytes).to_string();
@@ -332,8 +332,8 @@ pub fn horizon(memory: &MemoryReport) -> String {
     match memory.horizon_s {
         None => "memory is not short".into(),
         // As far as is known nobody comes for what left.
-        Some(horizon) if horizon > 1e6 => "memory is short: what nobody comes for is given back".into(),
-        Some(horizon) => format!("memory is short: what is used again within {horizon:.0} s is kept"),
+        Some(horizon) if horizon > 1e6 => "memory is short: bytes without a client are given back".into(),
+        Some(horizon) => format!("memory is short: bytes used again within {horizon:.0} s are kept"),
     }
 }
 
@@ -508,7 +508,7 @@ mod tests {
         assert!(line("auto", 6_501_171, vec![disk(6_501_171)]).contains("prefetch auto, now 6.2 MiB,"));
         let two = vec![disk(2 << 20), disk(6_501_171)];
         assert!(line("competitive", 6_501_171, two).contains("prefetch competitive, now 2.0 to 6.2 MiB,"));
-        // A report of an older daemon has no such word.
+        // The report of an older daemon does not have this field.
         assert!(line("", 4 << 20, vec![]).contains("prefetch 4MiB,"));
     }
 }

@@ -1,9 +1,9 @@
-//! What listening to the page cache costs a read of bytes that are in memory, in each of the two ways.
+//! What receiving page cache events costs a read of bytes that are in memory, in each of the two ways.
 //!
 //! `cache-events-cost DIR [BYTES] [ROUNDS]`: a child reads BYTES (64 KiB) at a time from a file in DIR that
-//! is all in memory, over and over, while this process listens not at all, by programs and by samples. The
-//! three take turns, ROUNDS times. The table shows the median round's microseconds of processor time a
-//! read.
+//! is wholly in memory, over and over. Meanwhile this process receives no events, receives them by programs,
+//! or by samples. The three alternate, ROUNDS times. The table shows the median round's microseconds of
+//! processor time per read.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -18,11 +18,11 @@ use seekless_kernel::cacheevents::{CacheEvents, Way};
 
 const FILE_BYTES: u64 = 64 << 20;
 
-/// How long each arm of a round reads, and reads between two looks at the clock.
+/// Duration of each arm of a round; below, reads between two queries of the clock.
 const READS_FOR: Duration = Duration::from_millis(400);
 const BATCH: u32 = 64;
 
-/// How often the rings are emptied, as `seekless observe` does.
+/// Interval at which the rings are emptied, as in `seekless observe`.
 const ROUND: Duration = Duration::from_millis(2);
 
 const USAGE: &str = "cache-events-cost DIR [BYTES] [ROUNDS]";
@@ -71,7 +71,7 @@ fn main() {
     }
 }
 
-/// One arm of the child's reads; microseconds each.
+/// Runs one arm of the child's reads. Returns microseconds per read.
 fn read(ask: &mut ChildStdin, answers: &mut BufReader<ChildStdout>) -> f64 {
     writeln!(ask).expect("the child listens");
     let mut line = String::new();
@@ -96,7 +96,7 @@ fn while_listening(mut events: CacheEvents, read: impl FnOnce() -> f64) -> f64 {
     })
 }
 
-/// For each line that is read, an arm of reads and a line with the median batch's microseconds.
+/// For each input line, runs an arm of reads and prints a line with the median batch's microseconds.
 fn child(path: &Path, bytes: usize) {
     let file = File::open(path).expect("it is there");
     let (mut buffer, mut at) = (vec![0u8; bytes], 0);

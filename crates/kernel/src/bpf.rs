@@ -1,11 +1,10 @@
-//! Small programs that the kernel runs where a tracepoint is met, and the ring they write records into.
+//! Small programs that the kernel runs at a tracepoint, and the ring into which they write records.
 //!
-//! A program is put together here, instruction by instruction ([`Assembler`]): it is a few dozen of them,
-//! and no compiler is needed where it is built or run. The kernel proves that it ends and touches nothing
-//! but what it may, and refuses it otherwise. There is one ring for all processors, and its records are in
-//! the order in which they were made. A program that finds the ring full counts that and goes on, so what
-//! meets the tracepoint never waits for us. All of it ends with its last descriptor, however the process
-//! ends.
+//! A program is assembled here, instruction by instruction ([`Assembler`]): it has a few dozen of them, so no
+//! compiler is needed where it is built or run. The kernel proves that it ends and touches only permitted
+//! memory, and refuses it otherwise. There is one ring for all processors, with records in the order in which
+//! they were made. A program that finds the ring full counts that and goes on, so the code at the tracepoint
+//! never waits. Everything ends with its last descriptor, however the process ends.
 //!
 //! Names and numbers are those of `linux/bpf.h`.
 
@@ -30,13 +29,13 @@ const PROG_TRACEPOINT: u32 = 5;
 /// `_IOW('$', 8, __u32)`.
 const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
-/// The number of a record's header that says how long it is, and two bits of it.
+/// The length field of a record's header, and two flag bits in it.
 const RECORD_BUSY: u32 = 1 << 31;
 const RECORD_DISCARDED: u32 = 1 << 30;
 const RECORD_HEADER: u64 = 8;
 
-/// A register of the kernel's machine: R0 is what a call gives back, R1 to R5 are what it takes and are
-/// lost in it, R6 to R9 are kept. A program begins with R1 at the tracepoint's record.
+/// A register of the kernel's virtual machine. R0 is the result of a call, R1 to R5 are its arguments and are
+/// lost in it, R6 to R9 are preserved. A program begins with R1 at the tracepoint's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Register {
@@ -50,31 +49,31 @@ pub enum Register {
     R9,
 }
 
-/// What a program may ask of the kernel.
+/// Functions of the kernel that a program may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Process above, thread below, as the first process namespace numbers them.
+    /// Process id in the upper half, thread id in the lower, as in the first process namespace.
     PidTgid = 14,
-    /// Room for a record of R2 bytes in the ring R1 (R3 is 0); 0: it is full.
+    /// Reserves R2 bytes in the ring R1 (R3 is 0); returns 0 if it is full.
     Reserve = 131,
-    /// Hands over the record R1; R2 says whether the ring's reader is woken.
+    /// Commits the record R1; R2 says whether to wake the ring's reader.
     Submit = 132,
-    /// With R2 0: bytes in the ring R1 that nobody has taken yet.
+    /// With R2 0: number of unread bytes in the ring R1.
     Query = 134,
 }
 
 impl Call {
-    /// For [`Call::Submit`].
+    /// Flag for [`Call::Submit`].
     pub const WAKE_NOBODY: i32 = 1;
-    /// For [`Call::Submit`].
+    /// Flag for [`Call::Submit`].
     pub const WAKE: i32 = 2;
 }
 
-/// Where a jump goes. Forward only, so every program ends.
+/// Target of a jump. Jumps go only forward, so every program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// One instruction, as the kernel lays it out.
+/// One instruction in the kernel's layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 struct Instruction {
@@ -84,7 +83,7 @@ struct Instruction {
     value: i32,
 }
 
-/// A program being put together.
+/// Assembles a program.
 #[derive(Debug, Default)]
 pub struct Assembler {
     code: Vec<Instruction>,
@@ -93,7 +92,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// An empty one.
+    /// An empty program.
     pub fn new() -> Assembler {
         Assembler::default()
     }
@@ -103,13 +102,13 @@ impl Assembler {
         self.code.push(Instruction { code, registers: low | high << 4, offset, value });
     }
 
-    /// A place to jump to, to be [put](Assembler::place) somewhere.
+    /// A new jump target, to be [placed](Assembler::place).
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
+    /// Places the label here.
     pub fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
@@ -155,17 +154,17 @@ impl Assembler {
         self.push(0x7a, to, 0, offset, value);
     }
 
-    /// Adds `from` to the eight bytes at `to`, in one step for all processors.
+    /// Adds `from` to the eight bytes at `to`, atomically.
     pub fn add_together(&mut self, to: Register, from: Register) {
         self.push(0xdb, to, from as u8, 0, 0);
     }
 
-    /// `to` = a ring, to be given to a call.
+    /// `to` = a ring, as an argument of a call.
     pub fn ring(&mut self, to: Register, ring: &Ring) {
         self.wide(to, 1, ring.fd.as_raw_fd());
     }
 
-    /// `to` = where a counter is.
+    /// `to` = the address of a counter.
     pub fn counter(&mut self, to: Register, counter: &Counter) {
         self.wide(to, 2, counter.fd.as_raw_fd());
     }
@@ -180,28 +179,28 @@ impl Assembler {
         self.push(0x85, Register::R0, 0, 0, call as i32);
     }
 
-    /// Goes on at the label.
+    /// Jumps to the label.
     pub fn jump(&mut self, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(0x05, Register::R0, 0, 0, 0);
     }
 
-    /// The same if all of `register` is 0.
+    /// Jumps if all of `register` is 0.
     pub fn jump_if_zero(&mut self, register: Register, label: Label) {
         self.jump_if(0x15, register, 0, label);
     }
 
-    /// The same if it is not.
+    /// Jumps if `register` is not 0.
     pub fn jump_if_not_zero(&mut self, register: Register, label: Label) {
         self.jump_if(0x55, register, 0, label);
     }
 
-    /// The same if the lower half of `register` is `value`.
+    /// Jumps if the lower half of `register` is `value`.
     pub fn jump_if_half_is(&mut self, register: Register, value: u32, label: Label) {
         self.jump_if(0x16, register, value as i32, label);
     }
 
-    /// The same if `register` is at least `value`, both without sign.
+    /// Jumps if `register` is at least `value`, both unsigned.
     pub fn jump_if_at_least(&mut self, register: Register, value: i32, label: Label) {
         self.jump_if(0x35, register, value, label);
     }
@@ -211,17 +210,17 @@ impl Assembler {
         self.push(code, register, 0, 0, value);
     }
 
-    /// Ends the program. It gives back R0: 0 would keep what others have at this tracepoint from hearing of
-    /// it.
+    /// Ends the program with R0 as its result. A result of 0 would suppress the event for other users of this
+    /// tracepoint.
     pub fn exit(&mut self) {
         self.push(0x95, Register::R0, 0, 0, 0);
     }
 
-    /// Has the kernel take it, as a program for tracepoints.
+    /// Loads the program into the kernel, as one for tracepoints.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON` or under lockdown, `ENOSYS` where the kernel has no such
-    /// programs, `EINVAL` or `EACCES` where it refuses this one.
+    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON` or under lockdown, `ENOSYS` if the kernel has no such
+    /// programs, `EINVAL` or `EACCES` if it refuses this one.
     pub fn finish(mut self) -> io::Result<OwnedFd> {
         #[repr(C)]
         struct Attributes {
@@ -241,24 +240,24 @@ impl Assembler {
             code: self.code.as_ptr() as u64,
             license: c"MIT".as_ptr() as u64,
         };
-        // SAFETY: the structure has the kernel's layout; what it points to lives across the call and is
-        // only read.
+        // SAFETY: the structure has the kernel's layout; what it points to lives across the call and is only
+        // read.
         unsafe { bpf(PROG_LOAD, &attributes) }
     }
 }
 
 /// # Safety
-/// `attributes` has the layout of the kernel's `union bpf_attr` for this command, and what it points to is
-/// readable.
+/// `attributes` must have the layout of the kernel's `union bpf_attr` for this command, and what it points to
+/// must be readable.
 unsafe fn bpf<A>(command: libc::c_long, attributes: &A) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads as many bytes as it is told; the caller answers for what they say.
+    // SAFETY: the kernel reads the given number of bytes; the caller guarantees their content.
     let fd = unsafe {
         libc::syscall(libc::SYS_bpf, command, ptr::from_ref(attributes), size_of::<A>() as libc::c_long)
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both commands give a new descriptor, owned by nobody else.
+    // SAFETY: both commands return a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -275,12 +274,12 @@ fn create_map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> io::
     unsafe { bpf(MAP_CREATE, &Attributes { kind, key, value, entries, flags }) }
 }
 
-/// Runs the program wherever the tracepoint of this number is met, on every processor, until the descriptor
-/// given back is closed.
+/// Runs the program wherever this tracepoint is hit, on every processor, until the returned descriptor is
+/// closed.
 ///
 /// # Errors
-/// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, `ENOENT`: no such tracepoint, `E2BIG`: it
-/// has too many programs.
+/// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, `ENOENT` if there is no such tracepoint,
+/// `E2BIG` if it has too many programs.
 pub fn attach(program: BorrowedFd<'_>, tracepoint: u64) -> io::Result<OwnedFd> {
     let event = crate::perf::silent(tracepoint)?;
     // SAFETY: the request takes a descriptor by value.
@@ -288,21 +287,21 @@ pub fn attach(program: BorrowedFd<'_>, tracepoint: u64) -> io::Result<OwnedFd> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
 }
 
-/// A part of a map's memory, as this process sees it.
+/// A mapped part of a map's memory.
 #[derive(Debug)]
 struct Mapping {
     at: *mut libc::c_void,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; what is in it is read and written as
-// atomics, or by `&mut Ring`.
+// SAFETY: the mapping belongs to the process, not to a thread; its content is accessed as atomics, or through
+// `&mut Ring`.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
     fn of(map: &OwnedFd, writable: bool, offset: u64, bytes: usize) -> io::Result<Mapping> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: the kernel chooses a free address, nothing of ours is replaced.
+        // SAFETY: the kernel chooses a free address, so no existing mapping is replaced.
         let at = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, map, offset)? };
         Ok(Mapping { at, bytes })
     }
@@ -323,17 +322,17 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// One that stands at 0.
+    /// A counter at 0.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_BPF`, `ENOSYS` where the kernel has no such programs, `ENOMEM`.
+    /// `EPERM` without `CAP_BPF`, `ENOSYS` if the kernel has no such programs, `ENOMEM`.
     pub fn new() -> io::Result<Counter> {
         let fd = create_map(MAP_ARRAY, 4, 8, 1, MAP_MMAPABLE)?;
         let map = Mapping::of(&fd, false, 0, page_bytes() as usize)?;
         Ok(Counter { fd, map })
     }
 
-    /// What it stands at.
+    /// The current value.
     pub fn get(&self) -> u64 {
         // SAFETY: the map has one aligned value of eight bytes at its start, mapped as long as `self`
         // lives, and both sides use it atomically.
@@ -341,19 +340,20 @@ impl Counter {
     }
 }
 
-/// What programs write records into, for this process to read.
+/// A ring into which programs write records, for this process to read.
 #[derive(Debug)]
 pub struct Ring {
     fd: OwnedFd,
-    /// How far it was read: one page.
+    /// The read position: one page.
     taken: Mapping,
-    /// How far it is written: one page; behind it the bytes, twice, so that no record goes round the end.
+    /// The write position: one page, followed by the data, mapped twice so that no record wraps around the
+    /// end.
     made: Mapping,
     bytes: u64,
 }
 
 impl Ring {
-    /// An empty one of at least so many bytes (a power of two of pages).
+    /// An empty ring of at least this many bytes (a power of two of pages).
     ///
     /// # Errors
     /// As [`Counter::new`].
@@ -366,12 +366,12 @@ impl Ring {
         Ok(Ring { fd, taken, made, bytes })
     }
 
-    /// Bytes of it.
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Hands over every record that is there, oldest first.
+    /// Passes every record in the ring to `take`, oldest first.
     pub fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         // SAFETY: each of the two mappings begins with an aligned position of eight bytes, is mapped as
         // long as `self` lives, and both sides use it atomically.
@@ -392,15 +392,15 @@ impl Ring {
                 break;
             }
             if header & RECORD_DISCARDED == 0 {
-                // SAFETY: a whole record lies between the two positions, and so within the two copies of
-                // the ring; the kernel writes over it only after `taken` has gone past it.
+                // SAFETY: a whole record lies between the two positions, and so within the two copies of the
+                // ring; the kernel overwrites it only after `taken` has passed it.
                 take(unsafe {
                     let record = self.made.at.byte_add((inside + RECORD_HEADER) as usize).cast::<u8>();
                     std::slice::from_raw_parts(record, length as usize)
                 });
             }
             at = next;
-            // After the record was used: from here on the kernel writes over it.
+            // After the record was used, because from here on the kernel may overwrite it.
             taken.store(at, Ordering::Release);
         }
     }
@@ -425,7 +425,7 @@ mod tests {
         program.set(Register::R0, 2);
         program.place(end);
         program.exit();
-        // The kernel would refuse what does not end well.
+        // The kernel would refuse a program without a proper end.
         match program.finish() {
             Ok(_) => {}
             Err(e) => println!("skipped: {e}"),

@@ -1,7 +1,7 @@
-//! What a mounted btrfs says of its devices and of where its addresses lie on them.
+//! The devices of a mounted btrfs, and where its addresses lie on them.
 //!
-//! The chunk tree is read by `BTRFS_IOC_TREE_SEARCH_V2`, which changes nothing and needs CAP_SYS_ADMIN. The
-//! order of reads is all that rests on it. See linux/btrfs.h and linux/btrfs_tree.h.
+//! The chunk tree is read by `BTRFS_IOC_TREE_SEARCH_V2`, which changes nothing and needs CAP_SYS_ADMIN. Only
+//! the order of reads depends on the result. See linux/btrfs.h and linux/btrfs_tree.h.
 
 mod chunks;
 
@@ -31,13 +31,14 @@ const CHUNKS: u64 = 256;
 const DEV_ITEM: u32 = 216;
 const CHUNK_ITEM: u32 = 228;
 
-/// Bytes of answers to one search: some eight hundred chunks.
+/// Buffer for the results of one search: some eight hundred chunks.
 const ANSWER_BYTES: usize = 64 << 10;
 
-/// Most items read. A chunk is a gigabyte or ten, so that is a petabyte; what has more is not followed.
+/// Maximum number of items read. A chunk has one to ten gigabytes, so that is a petabyte; larger file systems
+/// are not mapped.
 const ITEMS_MAX: usize = 1 << 20;
 
-/// Inode of the first namespace of processes (`PROC_PID_INIT_INO`), whose numbers are the kernel's own.
+/// Inode of the first process namespace (`PROC_PID_INIT_INO`), whose process ids are the kernel's own.
 const FIRST_PIDS: &str = "pid:[4026531836]";
 
 /// `struct btrfs_ioctl_search_key`.
@@ -58,7 +59,7 @@ struct Key {
     reserved: [u64; 4],
 }
 
-/// `struct btrfs_ioctl_search_args_v2` with room for answers.
+/// `struct btrfs_ioctl_search_args_v2` with a buffer for results.
 #[repr(C)]
 struct Search {
     key: Key,
@@ -95,31 +96,31 @@ const _: () = assert!(size_of::<DevInfo>() == 4096 && size_of::<FsInfo>() == 102
 /// A device of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The file system's number of it.
+    /// The file system's id for it.
     pub id: u64,
     /// Bytes of it that the file system uses.
     pub bytes: u64,
-    /// `None`: it is missing.
+    /// `None` if it is missing.
     pub dev: Option<Dev>,
 }
 
 /// A mounted btrfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// By rising number.
+    /// By rising id.
     pub devices: Vec<Device>,
-    /// Where its addresses lie on them.
+    /// Maps addresses to the devices.
     pub chunks: ChunkMap,
-    /// Whether the number of the reading thread chooses the copy that is read: copy `thread % copies`.
+    /// Whether the number of the reading thread selects the copy: copy `thread % copies`.
     pub thread_chooses: bool,
 }
 
 impl Volume {
-    /// Of the file system that an open file or folder lies on. May wait for the disk.
+    /// Reads the layout of the file system that an open file or folder lies on. May wait for the disk.
     ///
     /// # Errors
-    /// `EPERM` without CAP_SYS_ADMIN, `ENOTTY` where it is no btrfs; `InvalidData` where what is told cannot
-    /// be.
+    /// `EPERM` without CAP_SYS_ADMIN, `ENOTTY` if it is not a btrfs; `InvalidData` if the reported layout is
+    /// inconsistent.
     pub fn read(file: impl AsFd) -> io::Result<Volume> {
         let (mut devices, mut chunks) = (Vec::new(), Vec::new());
         items(file.as_fd(), |item| {
@@ -143,8 +144,8 @@ impl Volume {
     }
 }
 
-/// Whether `read_policy` says that the number of the thread chooses. Before Linux 5.11 there is no such file,
-/// and no other policy.
+/// Whether `read_policy` says that the number of the thread selects the copy. Before Linux 5.11 there is no
+/// such file, and no other policy.
 fn by_thread(policy: Option<&str>) -> bool {
     policy.is_none_or(|text| text.split_whitespace().any(|word| word == "[pid]"))
 }
@@ -166,8 +167,8 @@ fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> i
         search.key = Key::from(from);
         search.bytes = ANSWER_BYTES as u64;
         let args: *mut Search = &raw mut *search;
-        // SAFETY: the descriptor is open for the whole call; `args` is a search followed by the `bytes` of
-        // room that it says there are, all of them plain integers, which is what the request may write to.
+        // SAFETY: the descriptor is open for the whole call; `args` is a search followed by a buffer of the
+        // `bytes` it states, all of them plain integers, which is what the request may write to.
         let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), TREE_SEARCH_V2 as _, args) };
         if status != 0 {
             return Err(io::Error::last_os_error());
@@ -192,8 +193,8 @@ fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> i
 }
 
 impl From<(u64, u32, u64)> for Key {
-    /// All devices and chunks from this object, type and offset on. The kernel holds each of the three in its
-    /// range, and compares them as one key: what lies before the first is left out.
+    /// All devices and chunks from this object, type and offset on. The kernel keeps each of the three in its
+    /// range and compares them as one key, so items before the first are skipped.
     fn from((object, kind, offset): (u64, u32, u64)) -> Key {
         Key {
             tree: CHUNK_TREE,
@@ -212,7 +213,7 @@ impl From<(u64, u32, u64)> for Key {
     }
 }
 
-/// Takes the first item off an answer; `None` at its end.
+/// Splits the first item off a result; `None` at its end.
 fn next_item(answer: &[u8]) -> Option<(Item<'_>, &[u8])> {
     let (header, rest) = answer.split_at_checked(HEADER)?;
     let word = |at: usize| Some(u64::from_ne_bytes(*header.get(at..)?.first_chunk()?));
@@ -221,7 +222,6 @@ fn next_item(answer: &[u8]) -> Option<(Item<'_>, &[u8])> {
     Some((Item { object: word(8)?, offset: word(16)?, kind: half(24)?, bytes }, rest))
 }
 
-/// A device of this number.
 fn device(file: impl AsFd, id: u64) -> io::Result<Device> {
     let mut info = Box::new(DevInfo {
         device: id,
@@ -244,7 +244,7 @@ fn device(file: impl AsFd, id: u64) -> io::Result<Device> {
     Ok(Device { id, bytes: info.total, dev })
 }
 
-/// The device number of a path as the kernel knows it, which may have no node where we see it.
+/// The kernel's device number for a path, which may have no node that is visible here.
 fn number_of(path: &Path) -> Option<Dev> {
     let by_node = fs::metadata(path).ok().map(|meta| Dev::from_raw(meta.rdev())).filter(|dev| dev.major != 0);
     by_node.or_else(|| {
@@ -253,7 +253,7 @@ fn number_of(path: &Path) -> Option<Dev> {
     })
 }
 
-/// The name of a file system below `/sys/fs/btrfs`.
+/// The name of the file system's folder below `/sys/fs/btrfs`.
 fn uuid(file: impl AsFd) -> io::Result<String> {
     let mut info = FsInfo { max_id: 0, devices: 0, uuid: [0; 16], reserved: [0; 992] };
     // SAFETY: the descriptor is open for the whole call; `info` has the size and layout that the request

@@ -1,19 +1,19 @@
-//! What the page cache says of reads, after the fact: the kernel's tracepoints `filemap:*` (Linux 6.11).
+//! Events of the page cache for reads, after the fact: the kernel's tracepoints `filemap:*` (Linux 6.11).
 //!
-//! `mm_filemap_get_pages` is met once for each batch of pages that a `read`, `sendfile` or `splice` takes
-//! from the page cache, by whatever way the call was made (a C library, Go, io_uring, a kernel server). It
-//! names device, inode, the first page of the batch and the last page of the *call*. `mm_filemap_map_pages`
-//! is met when a page fault maps pages that are in memory, `mm_filemap_fault` when it finds its page
-//! missing. All are met when the pages are there: nothing waits for the listener.
+//! `mm_filemap_get_pages` is hit once for each batch of pages that a `read`, `sendfile` or `splice` takes
+//! from the page cache, however the call was made (by a C library, Go, io_uring, a kernel server). It names
+//! the device, the inode, the first page of the batch and the last page of the *call*. `mm_filemap_map_pages`
+//! is hit when a page fault maps pages that are in memory, `mm_filemap_fault` when a fault finds its page
+//! missing. All are hit when the pages are in memory, and nothing waits for the listener.
 //!
-//! `mm_filemap_add_to_page_cache` is met when a page is put into the cache, to be read from the disk or to
-//! be written: a program is about to wait for it. Only every sixteenth page raises an event.
+//! `mm_filemap_add_to_page_cache` is hit when a page is added to the cache, to be read from the disk or to be
+//! written: a program is about to wait for it. Only every sixteenth page raises an event.
 //!
-//! The kernel filters events by device: only those that are asked for reach the ring. Events of this process
-//! are left out here.
+//! The kernel filters events by device: only those of the requested devices reach the ring. Events of this
+//! process are dropped here.
 //!
-//! There are two ways: programs that the kernel runs at each tracepoint, and samples of it. The first costs
-//! a reader less, the second is there where the first is not ([`Way`]).
+//! There are two implementations: programs that the kernel runs at each tracepoint, and samples of it. The
+//! first costs a reader less; the second works where the first is not available ([`Way`]).
 
 mod program;
 mod samples;
@@ -24,60 +24,60 @@ use crate::tracepoint::{Field, TraceError, Tracefs, Tracepoint};
 use program::Programs;
 use samples::Samples;
 
-/// Bytes of each ring in pages: 1 MiB holds 12,000 records, what a processor meets in 10 ms when it does
-/// nothing but read cached pages.
+/// Sizes of each ring in pages, tried in this order. 1 MiB holds 12,000 records, which a processor that only
+/// reads cached pages makes in 10 ms.
 const RING_PAGES: [usize; 3] = [256, 64, 16];
 
-/// Most devices asked for: each is compared at each event.
+/// Maximum number of devices; each is compared at each event.
 pub const DEVICES_MAX: usize = 16;
 
-/// Of pages put into the cache, one in so many plus one raises an event: 64 KiB of small pages. At half of it
-/// a disk that streams raises twice the events; at double a small window of read-ahead may have none.
-/// Large folios begin at such a page, and a window of the kernel's read-ahead has one in it.
+/// Mask of the page number: one of 16 pages added to the cache raises an event, 64 KiB of small pages. At
+/// half, a disk that streams raises twice the events; at double, a small window of read-ahead may raise none.
+/// Large folios begin at such a page, and every window of the kernel's read-ahead contains one.
 const ADDED_MASK: u64 = 15;
 
-/// How the kernel tells of events.
+/// How events are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// A program at each tracepoint (`CAP_BPF` and `CAP_PERFMON`; in the first process namespace).
+    /// By a program at each tracepoint (`CAP_BPF` and `CAP_PERFMON`; in the first process namespace).
     Programs,
-    /// Samples of each tracepoint (`CAP_PERFMON`).
+    /// By samples of each tracepoint (`CAP_PERFMON`).
     Samples,
 }
 
 /// How pages were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// A call read them.
+    /// By a read call.
     Read,
-    /// A page fault mapped them.
+    /// Mapped by a page fault.
     Mapped,
-    /// A page fault waits for them, or has waited.
+    /// By a page fault that waits for them, or has waited.
     Fault,
-    /// They were put into the cache, and are read from the disk or written now.
+    /// Added to the cache, to be read from the disk or written now.
     Added,
 }
 
 /// Pages of a file that were taken from the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheEvent {
-    /// How.
+    /// How they were taken.
     pub taken: Taken,
     /// Major and minor number of the file system's device.
     pub dev: (u32, u32),
     /// Inode number on it.
     pub ino: u64,
-    /// First page.
+    /// First page number.
     pub first: u64,
-    /// Last page; of a call, the last it asked for.
+    /// Last page number; for a call, the last requested.
     pub last: u64,
-    /// The process, in our process namespace (0: not in it).
+    /// The process id in our process namespace (0: outside).
     pub pid: u32,
-    /// The thread.
+    /// The thread id.
     pub tid: u32,
 }
 
-/// A tracepoint, and where its record has what.
+/// A tracepoint, and where its record has each field.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     taken: Taken,
@@ -88,7 +88,7 @@ struct Layout {
     last: Field,
 }
 
-/// A listener to the events of the page cache.
+/// Receives events of the page cache.
 #[derive(Debug)]
 pub struct CacheEvents(Source);
 
@@ -98,18 +98,18 @@ enum Source {
     Samples(Samples),
 }
 
-/// What was found in the rings.
+/// Counts of one drain of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Events of this process, left out.
+    /// Events of this process, dropped.
     pub own: u64,
     /// Events that found their ring full.
     pub lost: u64,
 }
 
 impl CacheEvents {
-    /// Listens to the page cache of these devices, given by major and minor number ([`DEVICES_MAX`] at
-    /// most), in the cheaper way if the kernel lets us.
+    /// Receives the page cache events of these devices, given by major and minor number ([`DEVICES_MAX`] at
+    /// most), in the cheaper way if the kernel allows it.
     ///
     /// # Errors
     /// No such tracepoints, no permission, or no memory for the rings.
@@ -117,7 +117,7 @@ impl CacheEvents {
         CacheEvents::open_by(Way::Programs, devices).or_else(|_| CacheEvents::open_by(Way::Samples, devices))
     }
 
-    /// The same in one of the ways.
+    /// Receives them in the given way.
     ///
     /// # Errors
     /// As [`CacheEvents::open`].
@@ -136,7 +136,7 @@ impl CacheEvents {
         }))
     }
 
-    /// Which way it is.
+    /// The way in use.
     pub fn way(&self) -> Way {
         match self.0 {
             Source::Programs(_) => Way::Programs,
@@ -144,7 +144,7 @@ impl CacheEvents {
         }
     }
 
-    /// Whether the kernel has these tracepoints and lets us read of them; nothing is switched on.
+    /// Checks that the kernel has these tracepoints and allows reading them; switches nothing on.
     ///
     /// # Errors
     /// Those of [`CacheEvents::open`].
@@ -182,7 +182,7 @@ impl CacheEvents {
         Ok((kind.ok_or_else(none)?, layouts))
     }
 
-    /// Appends what is there, in the order of time.
+    /// Appends the events in the rings, in order of time.
     pub fn drain(&mut self, into: &mut Vec<CacheEvent>) -> Drained {
         match &mut self.0 {
             Source::Programs(programs) => programs.drain(into),
@@ -190,7 +190,7 @@ impl CacheEvents {
         }
     }
 
-    /// Descriptors that are readable when a ring fills up.
+    /// Descriptors that become readable when a ring fills.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (one, many) = match &self.0 {
             Source::Programs(programs) => (Some(programs.descriptor()), None),
@@ -200,12 +200,12 @@ impl CacheEvents {
     }
 }
 
-/// The kernel's own form of a device number, which is not that of `stat`.
+/// The kernel's internal form of a device number, which is not that of `stat`.
 fn number_of((major, minor): (u32, u32)) -> u32 {
     (major << 20) | minor
 }
 
-/// Major and minor number of it.
+/// Its major and minor number.
 fn device(number: u32) -> (u32, u32) {
     (number >> 20, number & 0xf_ffff)
 }
@@ -218,13 +218,13 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    /// A file of our own on the build folder's file system, and ears for it.
+    /// A file of the test's own on the build folder's file system, and a listener for it.
     fn heard(way: Way) -> Option<(tempfile::NamedTempFile, CacheEvents)> {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let file = tempfile::NamedTempFile::new_in(beside).unwrap();
         std::fs::write(file.path(), vec![7u8; 1 << 20]).unwrap();
         let dev = file.as_file().metadata().unwrap().dev();
-        // The last of many that are not asked for.
+        // The last of many other devices.
         let mut devices: Vec<(u32, u32)> = (0..15).map(|minor| (4095, minor)).collect();
         devices.push((rustix::fs::major(dev), rustix::fs::minor(dev)));
         match CacheEvents::open_by(way, &devices) {
@@ -324,7 +324,7 @@ mod tests {
     fn what_finds_its_ring_full_is_counted() {
         use std::os::unix::fs::FileExt;
         for (file, mut events) in WAYS.into_iter().filter_map(heard) {
-            // Twice what a ring of each processor holds.
+            // Twice what fits into a ring of each processor.
             let reads = 25_000 * crate::perf::processors().unwrap().len().min(16) as u64 * 2;
             for i in 0..reads {
                 file.as_file().read_exact_at(&mut [0u8; 1], i % 4 * 4096).unwrap();
@@ -334,7 +334,7 @@ mod tests {
                 assert!(Instant::now() < end, "nothing is lost of {reads}: {heard:?}");
                 let drained = events.drain(&mut Vec::new());
                 heard = Drained { own: heard.own + drained.own, lost: heard.lost + drained.lost };
-                // A ring of samples says it with the next that finds room on its processor.
+                // A ring of samples reports losses with the next event that finds room on its processor.
                 file.as_file().read_exact_at(&mut [0u8; 1], 0).unwrap();
             }
             if events.way() == Way::Programs {

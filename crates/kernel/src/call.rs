@@ -1,9 +1,9 @@
-//! Which system call a blocked thread is in.
+//! The system call of a blocked thread.
 //!
 //! A pre-content event does not say whether its thread is about to read, write or map the file, and the three
-//! want different things: a write of whole pages needs nothing read, a mapping names far more than will be
-//! touched, and a sendfile stops when its socket is full. The thread is blocked while we look, so
-//! `/proc/TID/syscall` tells.
+//! need different things: a write of whole pages needs nothing read, a mapping covers far more than will be
+//! touched, and a sendfile stops when its socket is full. The thread is blocked meanwhile, so
+//! `/proc/TID/syscall` shows its call.
 
 use std::fs;
 
@@ -12,18 +12,18 @@ use std::fs;
 pub enum BlockedCall {
     /// Reads exactly this range: `read`, `pread64`, `readv`, `preadv`, `preadv2`.
     Read,
-    /// Reads as much of the range as the other side takes: `sendfile`, `splice`, `copy_file_range`.
+    /// Reads as much of the range as the other side accepts: `sendfile`, `splice`, `copy_file_range`.
     Partial,
-    /// Writes, allocates or cuts.
+    /// Writes, allocates or truncates.
     Write,
     /// Maps.
     Map,
-    /// Cannot be told: another call (io_uring), another architecture's numbers, not allowed, already on its
-    /// way.
+    /// Unknown: another call (io_uring), another architecture's numbers, no permission, or already running
+    /// again.
     Unknown,
 }
 
-/// What the thread with this number (as we see it) is doing.
+/// The call of the thread with this id (in our process namespace).
 pub fn blocked_call(tid: i32) -> BlockedCall {
     if tid <= 0 {
         return BlockedCall::Unknown;
@@ -57,7 +57,7 @@ fn parse(text: &str) -> BlockedCall {
     }
 }
 
-/// Whether a thread is one of this process.
+/// Whether a thread belongs to this process.
 pub fn is_own_thread(tid: i32) -> bool {
     tid > 0 && fs::exists(format!("/proc/self/task/{tid}")).unwrap_or(false)
 }
@@ -85,7 +85,7 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-            // A plain read(2), which a socket's own functions are not.
+            // A plain read(2), unlike a socket's own functions.
             std::fs::File::from(std::os::fd::OwnedFd::from(near)).read_exact(&mut [0]).unwrap();
         });
         let tid: i32 = told.recv().unwrap();

@@ -1,14 +1,14 @@
-//! Memory-limited control groups, v1 and v2; and [`limits`] of reading.
+//! Memory-limited cgroups, v1 and v2; and [`limits`] of reading.
 //!
-//! The page cache is charged to the group whose process touches a page first. An experiment that wants a
-//! server with 1 GB of cache therefore runs server *and* prefetching daemon in one group with that limit; the
-//! clients and the software disk stay outside.
+//! The page cache is charged to the cgroup whose process touches a page first. So an experiment that wants a
+//! server with 1 GB of cache runs server *and* prefetching daemon in one cgroup with that limit; the clients
+//! and the software disk stay outside.
 //!
-//! Which version: v1 when a hierarchy with the `memory` controller is mounted, else v2. The new group is made
-//! below the group we are in, or, where that is not allowed (v2 refuses to give controllers to a group that
-//! holds processes itself), in the nearest ancestor that lets us. A group that is dropped kills what is still
-//! inside it and is removed; groups of runs that were killed before they could do so are found by the process
-//! id in their name and removed by [`MemoryGroup::sweep_stale`].
+//! Version: v1 if a hierarchy with the `memory` controller is mounted, else v2. The new cgroup is made below
+//! our own or, if that is not allowed (v2 does not enable controllers in a cgroup that contains processes
+//! itself), in the nearest ancestor that allows it. Dropping a cgroup kills what is still inside and removes
+//! it. Cgroups of runs that were killed before they could do so are found by the process id in their name and
+//! removed by [`MemoryGroup::sweep_stale`].
 
 pub mod limits;
 
@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Which interface files a group has.
+/// The interface files of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// `memory.limit_in_bytes` and friends.
@@ -26,35 +26,35 @@ pub enum Version {
     V2,
 }
 
-/// A control group with a memory limit; emptied and removed on drop.
+/// A cgroup with a memory limit; emptied and removed on drop.
 #[derive(Debug)]
 pub struct MemoryGroup {
     dir: PathBuf,
     version: Version,
 }
 
-/// What a group's memory is used for, in bytes.
+/// Memory use of a cgroup in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Everything charged.
     pub total: u64,
     /// Page cache.
     pub cache: u64,
-    /// How often the limit was hit (v1 `failcnt`, v2 `max` events).
+    /// Number of times that the limit was hit (v1 `failcnt`, v2 `max` events).
     pub limit_hits: u64,
 }
 
-/// The name every group of ours starts with; the maker's process id follows.
+/// Prefix of the names of our cgroups; the maker's process id follows.
 const PREFIX: &str = "seekless-";
-/// How long an emptied group may take to let go of its last process before removing it is given up.
+/// Maximum wait for an emptied cgroup to lose its last process.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(5);
 
 impl MemoryGroup {
-    /// Makes a group limited to `limit` bytes (rounded down to a page by the kernel).
+    /// Makes a cgroup limited to `limit` bytes (rounded down to a page by the kernel).
     ///
     /// # Errors
     /// `NotFound`: no memory controller is mounted. `PermissionDenied` and others: the kernel refused at the
-    /// place the message names.
+    /// place that the message names.
     pub fn create(name: &str, limit: u64) -> io::Result<MemoryGroup> {
         let mut last = io::Error::new(
             io::ErrorKind::NotFound,
@@ -77,7 +77,7 @@ impl MemoryGroup {
         let dir = parent.join(format!("{PREFIX}{}-{name}", std::process::id()));
         fs::create_dir(&dir)?;
         let group = MemoryGroup { dir, version };
-        // From here on an early return drops the group, which removes it.
+        // From here on an early return drops the cgroup, which removes it.
         group.set_limit(limit)?;
         Ok(group)
     }
@@ -90,14 +90,15 @@ impl MemoryGroup {
         match self.version {
             Version::V1 => fs::write(self.dir.join("memory.limit_in_bytes"), limit.to_string()),
             Version::V2 => {
-                // Without this a v2 group under pressure swaps its server out instead of dropping page cache.
+                // Without this, a v2 cgroup under pressure swaps its server out instead of dropping page
+                // cache.
                 let _ = fs::write(self.dir.join("memory.swap.max"), "0");
                 fs::write(self.dir.join("memory.max"), limit.to_string())
             }
         }
     }
 
-    /// The group's directory, for [`crate::spawn::join_cgroup`].
+    /// The cgroup's directory, for [`crate::spawn::join_cgroup`].
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -107,7 +108,7 @@ impl MemoryGroup {
         self.version
     }
 
-    /// Processes inside now.
+    /// Processes in it now.
     ///
     /// # Errors
     /// Those of reading `cgroup.procs`.
@@ -132,7 +133,7 @@ impl MemoryGroup {
         Ok(MemoryUse { total: number(&self.dir.join(total))?, cache: field(&stat, cache_field), limit_hits })
     }
 
-    /// Drops as much of the group's page cache as the kernel will give up. Best effort: v1 `force_empty`, v2
+    /// Drops as much of the cgroup's page cache as the kernel gives up. Best effort: v1 `force_empty`, v2
     /// `reclaim` (Linux 5.19+).
     pub fn drop_cache(&self) {
         let _ = match self.version {
@@ -144,7 +145,7 @@ impl MemoryGroup {
         };
     }
 
-    /// Removes groups whose maker no longer lives (it was killed before it could), with what is left in them.
+    /// Removes cgroups whose maker is gone (it was killed before it could), with the processes left in them.
     pub fn sweep_stale() {
         let Ok((_, parents)) = places() else { return };
         for parent in parents {
@@ -171,7 +172,7 @@ impl Drop for MemoryGroup {
 fn empty_and_remove(dir: &Path) {
     let give_up = Instant::now() + REMOVE_PATIENCE;
     loop {
-        // A control group holds only what was put into it on purpose: kill what is left.
+        // A cgroup contains only processes that were put into it on purpose: kill what is left.
         for pid in pids_of(dir).unwrap_or_default() {
             if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -186,7 +187,7 @@ fn empty_and_remove(dir: &Path) {
     }
 }
 
-/// Version, and the directories a group may be made in, best first.
+/// The version, and the directories in which a cgroup may be made, best first.
 fn places() -> io::Result<(Version, Vec<PathBuf>)> {
     places_from(&fs::read_to_string("/proc/self/mountinfo")?, &fs::read_to_string("/proc/self/cgroup")?)
 }

@@ -1,28 +1,28 @@
-//! A descriptor that is closed on another thread than the one that lets go of it. `close` of a file of FUSE
-//! waits for its server, that of a socket may wait for its peer, and that of a deleted file frees its blocks.
+//! A descriptor that is closed on another thread than the one that drops it. Closing a FUSE file waits for
+//! its server, closing a socket may wait for its peer, and closing a deleted file frees its blocks.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
-/// Closes a descriptor on a thread that may wait for it. Does not wait itself.
+/// Closes a descriptor on a thread that may wait for it, without waiting itself.
 pub type Closer = Arc<dyn Fn(OwnedFd) + Send + Sync>;
 
-/// A descriptor, and who closes it.
+/// A descriptor, and how to close it.
 pub struct DeferredFd {
     fd: ManuallyDrop<OwnedFd>,
-    /// Unset: it is closed where it is dropped.
+    /// If unset, the descriptor is closed where it is dropped.
     closer: OnceLock<Closer>,
 }
 
 impl DeferredFd {
-    /// Of no closer yet.
+    /// Without a closer yet.
     pub fn new(fd: OwnedFd) -> DeferredFd {
         DeferredFd { fd: ManuallyDrop::new(fd), closer: OnceLock::new() }
     }
 
-    /// Has it closed there. The first closer counts.
+    /// Sets the closer. The first one counts.
     pub fn closed_by(&self, closer: &Closer) {
         let _ = self.closer.set(closer.clone());
     }
@@ -30,7 +30,7 @@ impl DeferredFd {
 
 impl Drop for DeferredFd {
     fn drop(&mut self) {
-        // SAFETY: taken here and nowhere else, and the field is not used after.
+        // SAFETY: taken only here, and the field is not used afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         match self.closer.get() {
             Some(closer) => closer(fd),

@@ -1,15 +1,15 @@
-//! Where on the device the bytes of a file lie, and which lie nowhere: the `FIEMAP` ioctl.
+//! Where the bytes of a file lie on the device, and which lie nowhere: the `FIEMAP` ioctl.
 //!
-//! The order of reads rests on the answer, and what is not read ahead because it is a hole or was never
-//! written. So stale or missing extents cost a seek, or a read without read-ahead, and nothing else. The
-//! addresses are those of the file system's own device (a partition, a logical volume); see
-//! [`crate::topology::Backing`] for where that starts on the disk. See Documentation/filesystems/fiemap.rst.
+//! The result determines the order of reads, and which ranges are not read ahead because they are holes or
+//! were never written. So stale or missing extents only cost a seek, or a read without read-ahead. The
+//! addresses are those of the file system's own device (a partition, a logical volume);
+//! [`crate::topology::Backing`] has its start on the disk. See Documentation/filesystems/fiemap.rst.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Extents asked for in one call: one page of answers. A file in more pieces is asked again from the offset
-/// wanted.
+/// Number of extents requested in one call: one page of results. For a more fragmented file, the call is
+/// repeated from the offset wanted.
 const EXTENTS_PER_CALL: usize = 72;
 
 /// `_IOWR('f', 11, struct fiemap)`, `struct fiemap` being 32 bytes without its array.
@@ -33,7 +33,7 @@ struct RawExtent {
     reserved: [u32; 3],
 }
 
-/// `struct fiemap` with room for answers.
+/// `struct fiemap` with a buffer for results.
 #[repr(C)]
 struct RawMap {
     start: u64,
@@ -45,7 +45,7 @@ struct RawMap {
     extents: [RawExtent; EXTENTS_PER_CALL],
 }
 
-/// A run of bytes that are contiguous in the file and on the device.
+/// A range of bytes that is contiguous in the file and on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Offset in the file, bytes.
@@ -61,43 +61,44 @@ pub struct Extent {
 pub struct ExtentMap {
     /// By rising offset. Holes and data without an address yet are left out.
     extents: Vec<Extent>,
-    /// Start and end of what no disk delivers, by rising offset: holes, and space that was never written.
+    /// Start and end of ranges that no disk delivers, by rising offset: holes, and space that was never
+    /// written.
     holes: Vec<(u64, u64)>,
-    /// The map is known for offsets from here ...
+    /// The map covers offsets from here ...
     from: u64,
     /// ... up to here.
     upto: u64,
 }
 
 impl ExtentMap {
-    /// A map of these extents, known for offsets in `[from, upto)`.
+    /// A map of these extents, covering offsets in `[from, upto)`.
     pub fn new(mut extents: Vec<Extent>, from: u64, upto: u64) -> ExtentMap {
         extents.sort_by_key(|e| e.offset);
         ExtentMap { extents, holes: Vec::new(), from, upto }
     }
 
-    /// Start and end of what no disk delivers, by rising offset; `u64::MAX`: to the end of the file.
+    /// Start and end of ranges that no disk delivers, by rising offset; `u64::MAX` means to the end of the
+    /// file.
     pub fn holes(&self) -> &[(u64, u64)] {
         &self.holes
     }
 
-    /// First offset the map can say anything about, and the first behind it that it cannot.
+    /// The first covered offset, and the first one behind that is not covered.
     pub fn covered(&self) -> (u64, u64) {
         (self.from, self.upto)
     }
 
-    /// Whether the map can say anything about `offset`.
+    /// Whether the map covers `offset`.
     pub fn covers(&self, offset: u64) -> bool {
         (self.from..self.upto).contains(&offset)
     }
 
-    /// The first extent of the map; `None` where no byte has an address (holes, inline data, not written
-    /// yet).
+    /// The first extent of the map; `None` if no byte has an address (holes, inline data, not written yet).
     pub fn first(&self) -> Option<Extent> {
         self.extents.first().copied()
     }
 
-    /// Address on the file system's device, bytes, of the file's byte at `offset`. `None` in a hole.
+    /// Address of the file's byte at `offset` on the file system's device, in bytes. `None` in a hole.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let after = self.extents.partition_point(|e| e.offset <= offset);
         let extent = self.extents[..after].last()?;
@@ -109,7 +110,7 @@ impl ExtentMap {
 /// Asks the file system for up to 72 extents from `offset` on.
 ///
 /// # Errors
-/// `EOPNOTSUPP` where the file system cannot tell (network, FUSE, tmpfs); others as ioctl_fiemap(2).
+/// `EOPNOTSUPP` if the file system does not support it (network, FUSE, tmpfs); others as in ioctl_fiemap(2).
 pub fn extents(file: impl AsFd, offset: u64) -> io::Result<ExtentMap> {
     let mut map = RawMap {
         start: offset,
@@ -135,7 +136,7 @@ pub fn extents(file: impl AsFd, offset: u64) -> io::Result<ExtentMap> {
     Ok(ExtentMap { holes: holes(found, offset, upto), ..ExtentMap::new(extents, offset, upto) })
 }
 
-/// What of `[from, upto)` no disk delivers. Data without an address yet is no hole.
+/// The parts of `[from, upto)` that no disk delivers. Data without an address yet is not a hole.
 fn holes(extents: &[RawExtent], from: u64, upto: u64) -> Vec<(u64, u64)> {
     let without_data = |e: &&RawExtent| {
         let not_yet = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC;

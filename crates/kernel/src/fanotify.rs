@@ -1,17 +1,16 @@
-//! Pre-content events (Linux 6.14+): the kernel tells us of a read before it happens, and waits for our
-//! answer.
+//! Pre-content events (Linux 6.14+): the kernel announces a read before it happens, and waits for an answer.
 //!
-//! A group of class `FAN_CLASS_PRE_CONTENT` with a mark for `FAN_PRE_ACCESS` receives, for each read,
-//! sendfile, splice or page fault under the mark, an event with a descriptor of the file and the range about
-//! to be read. The reader sleeps until we write a response. That makes it a front door for programs nothing
-//! can be preloaded into: static and Go binaries, containers, servers already running.
+//! A group of class `FAN_CLASS_PRE_CONTENT` with a mark for `FAN_PRE_ACCESS` receives an event for each read,
+//! sendfile, splice or page fault under the mark, with a descriptor of the file and the range about to be
+//! read. The reader sleeps until a response is written. This makes a door for programs into which nothing can
+//! be preloaded: static and Go binaries, containers, running servers.
 //!
-//! - The event's descriptor is a struct file of its own (nothing done to it touches the reader's) and raises
-//!   no events itself: reads on a file's behalf must go through it, or we would wait for ourselves.
-//! - Closing the last descriptor of the group releases every reader that waits: the end of the process,
-//!   however it comes, is always safe.
-//! - An event that is dropped without [`Event::allow`] is answered on drop: no path through our code can
-//!   forget a reader.
+//! - The event's descriptor is a struct file of its own (nothing done to it affects the reader's) and raises
+//!   no events itself. Reads on a file's behalf must go through it, or the daemon would wait for itself.
+//! - Closing the last descriptor of the group releases every waiting reader: the end of the process, however
+//!   it comes, is always safe.
+//! - An event that is dropped without [`Event::allow`] is answered on drop, so no code path can forget a
+//!   reader.
 
 use std::ffi::CString;
 use std::io;
@@ -23,48 +22,49 @@ use std::sync::Arc;
 
 use crate::handle::FileHandle;
 
-/// Read or mapped-page access about to happen; in the kernel's headers since 6.14, not yet in the libc crate.
+/// A read or an access to a mapped page is about to happen; in the kernel's headers since 6.14, not yet in
+/// the libc crate.
 const FAN_PRE_ACCESS: u64 = 0x0010_0000;
 /// Information record: offset and count of the access.
 const FAN_EVENT_INFO_TYPE_RANGE: u8 = 6;
-/// The mark's mask lists events not to be sent.
+/// The mark's mask lists events that are not sent.
 const FAN_MARK_IGNORE: u32 = 0x0000_0400;
-/// Keep the ignore mark when the file is written to.
+/// Keeps the ignore mark when the file is written to.
 const FAN_MARK_IGNORED_SURV_MODIFY: u32 = 0x0000_0040;
 
 /// An ignore mark that does not keep the inode in memory, and goes with it.
 const FAN_MARK_EVICTABLE: u32 = 0x0000_0200;
 
-/// Bytes of an event with its range, the only kind our marks raise.
+/// Length of an event with its range, the only kind that these marks raise.
 const EVENT_BYTES: usize = 48;
-/// Most events taken at once, so that one wake-up drains a burst.
+/// Maximum number of events taken at once, so that one wake-up drains a burst.
 const EVENTS_MAX: usize = 64;
 
-/// What is watched.
+/// What a mark covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Everything reached through one mount. A bind mount of a folder watches just that folder; a container
-    /// with its own mount of the same file system is not seen.
+    /// Everything reached through one mount. A bind mount of a folder watches just that folder; accesses
+    /// through a container's own mount of the same file system are not seen.
     Mount,
     /// Everything on the file system, through whatever mount.
     FileSystem,
 }
 
-/// A notification group. Cloning shares it: several threads may read events from it.
+/// A notification group. Clones share it: several threads may read events from it.
 #[derive(Clone, Debug)]
 pub struct Group {
     fd: Arc<OwnedFd>,
 }
 
-/// The kernel has no pre-content events, or does not let us.
+/// Why pre-content events are not available.
 #[derive(Debug)]
 pub enum Unavailable {
-    /// Older than 6.14, built without fanotify permission events, or this file system type does not take
-    /// part.
+    /// The kernel is older than 6.14, was built without fanotify permission events, or this file system type
+    /// does not support them.
     NotSupported,
     /// Needs `CAP_SYS_ADMIN` in the initial user namespace.
     NotPermitted,
-    /// Anything else.
+    /// Any other error.
     Other(io::Error),
 }
 
@@ -82,30 +82,30 @@ impl Group {
     /// A group without marks. Reading events does not block.
     ///
     /// # Errors
-    /// The kernel is too old, or does not let this process.
+    /// The kernel is too old, or does not permit it.
     pub fn new() -> Result<Group, Unavailable> {
         // The event's descriptor: read-only, no access-time updates from our reads.
         let event_flags = (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NOATIME) as u32;
         let flags = libc::FAN_CLASS_PRE_CONTENT
             | libc::FAN_CLOEXEC
             | libc::FAN_NONBLOCK
-            // Ignore marks are one a file; they are evictable, so memory bounds them.
+            // There is one ignore mark for each file; they are evictable, so memory bounds them.
             | libc::FAN_UNLIMITED_MARKS
-            // Which thread, not only which process: see [`crate::call`].
+            // Report the thread, not only the process: see [`crate::call`].
             | libc::FAN_REPORT_TID;
         // SAFETY: plain system call; it takes no pointers.
         let fd = unsafe { libc::fanotify_init(flags, event_flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error().into());
         }
-        // SAFETY: a descriptor the call just gave us, owned by nobody else.
+        // SAFETY: a descriptor that the call just returned, without another owner.
         Ok(Group { fd: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
     }
 
-    /// Watches whatever `path` lies on.
+    /// Watches the mount or file system of `path`.
     ///
     /// # Errors
-    /// `path` is not there, or its file system raises no such events.
+    /// `path` does not exist, or its file system raises no such events.
     pub fn watch(&self, path: &Path, scope: Scope) -> Result<(), Unavailable> {
         Ok(self.mark(libc::FAN_MARK_ADD | scope.flag(), libc::AT_FDCWD, Some(path))?)
     }
@@ -113,33 +113,33 @@ impl Group {
     /// Ends a watch.
     ///
     /// # Errors
-    /// `ENOENT`: it is not watched, or `path` is not there.
+    /// `ENOENT`: it is not watched, or `path` does not exist.
     pub fn unwatch(&self, path: &Path, scope: Scope) -> io::Result<()> {
         self.mark(libc::FAN_MARK_REMOVE | scope.flag(), libc::AT_FDCWD, Some(path))
     }
 
-    /// Sends no events for what `path` lies on until [`Group::resume`]. In contrast to
-    /// [`Group::unwatch`], files opened meanwhile raise events afterwards: the kernel decides at the opening
-    /// by what is watched, and at each read by what is ignored.
+    /// Sends no events for the mount or file system of `path` until [`Group::resume`]. In contrast to
+    /// [`Group::unwatch`], files opened meanwhile raise events afterwards: the kernel checks at the open
+    /// whether something is watched, and at each read whether it is ignored.
     ///
     /// # Errors
-    /// There is no memory for the mark, or `path` is not there.
+    /// There is no memory for the mark, or `path` does not exist.
     pub fn pause(&self, path: &Path, scope: Scope) -> io::Result<()> {
         let flags = libc::FAN_MARK_ADD | FAN_MARK_IGNORE | FAN_MARK_IGNORED_SURV_MODIFY | scope.flag();
         self.mark(flags, libc::AT_FDCWD, Some(path))
     }
 
-    /// Sends events for it again. Without a pause nothing is done.
+    /// Sends events for it again. Does nothing without a pause.
     ///
     /// # Errors
-    /// `ENOENT`: it is not watched, or `path` is not there.
+    /// `ENOENT`: it is not watched, or `path` does not exist.
     pub fn resume(&self, path: &Path, scope: Scope) -> io::Result<()> {
         self.mark(libc::FAN_MARK_REMOVE | FAN_MARK_IGNORE | scope.flag(), libc::AT_FDCWD, Some(path))
     }
 
-    /// Sends no more events for one file: its reads cost nothing. Ends with [`Group::notice`],
-    /// [`Group::notice_all`], and when the kernel drops the inode from memory, which it does no earlier than
-    /// the last cached page of the file.
+    /// Sends no more events for one file, so that its reads cost nothing. Ends with [`Group::notice`],
+    /// [`Group::notice_all`], and when the kernel drops the inode from memory, no earlier than the last
+    /// cached page of the file.
     ///
     /// # Errors
     /// There is no memory for the mark.
@@ -161,7 +161,7 @@ impl Group {
     /// # Errors
     /// Those of fanotify_mark(2).
     pub fn notice_all(&self) -> io::Result<()> {
-        // Flushes the marks of inodes; those of mounts and file systems stay.
+        // Removes the marks of inodes; those of mounts and file systems stay.
         self.mark_mask(libc::FAN_MARK_FLUSH, 0, libc::AT_FDCWD, Some(Path::new("/")))
     }
 
@@ -175,17 +175,17 @@ impl Group {
             .transpose()
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
-        // SAFETY: `pointer` is null (the descriptor itself is meant) or a terminated string that outlives the
+        // SAFETY: `pointer` is null (for the descriptor itself) or a terminated string that outlives the
         // call.
         let result = unsafe { libc::fanotify_mark(self.fd.as_raw_fd(), flags, mask, dir, pointer) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Appends events that are there to `into`, at most `most` (1 to 64); none if there are none now. What
-    /// one thread takes, another cannot: with several threads, take few.
+    /// Appends waiting events to `into`, at most `most` (1 to 64), or none. Events that one thread takes are
+    /// not available to others: with several threads, take few.
     ///
     /// # Errors
-    /// Those of read(2): `EMFILE` or `ENFILE` where no descriptor is left for the file of an event.
+    /// Those of read(2): `EMFILE` or `ENFILE` if no descriptor is left for the file of an event.
     pub fn read(&self, into: &mut Vec<Event>, most: usize) -> io::Result<()> {
         let mut buffer = Buffer([MaybeUninit::uninit(); EVENT_BYTES * EVENTS_MAX]);
         let room = &mut buffer.0[..EVENT_BYTES * most.clamp(1, EVENTS_MAX)];
@@ -197,7 +197,7 @@ impl Group {
         let mut rest: &[u8] = bytes;
         while let Some((event, length)) = parse(rest) {
             if let Some(raw) = event {
-                // SAFETY: the kernel opened this descriptor for us with the event; nobody else owns it.
+                // SAFETY: the kernel opened this descriptor for this event; it has no other owner.
                 let file = unsafe { OwnedFd::from_raw_fd(raw.fd) };
                 let group = self.clone();
                 into.push(Event { group, file: Some(file), tid: raw.tid, range: raw.range, answered: false });
@@ -223,11 +223,11 @@ impl Scope {
     }
 }
 
-/// Aligned for the records the kernel writes.
+/// Aligned for the kernel's records.
 #[repr(align(8))]
 struct Buffer([MaybeUninit<u8>; EVENT_BYTES * EVENTS_MAX]);
 
-/// A reader that waits for us.
+/// A reader that waits for an answer.
 #[derive(Debug)]
 pub struct Event {
     group: Group,
@@ -243,17 +243,18 @@ impl Event {
         self.file.as_ref().map(OwnedFd::as_fd)
     }
 
-    /// The thread that reads, in our process namespace (0 if it is not in it).
+    /// The thread id of the reader in our process namespace (0 if outside).
     pub fn tid(&self) -> i32 {
         self.tid
     }
 
-    /// First byte and number of bytes about to be read. `None` when the kernel does not say: the whole file.
+    /// First byte and number of bytes about to be read. `None` if the kernel does not report them, which
+    /// means the whole file.
     pub fn range(&self) -> Option<(u64, u64)> {
         self.range
     }
 
-    /// Lets the reader go on, and gives the file for further reading ahead.
+    /// Releases the reader, and returns the file for further reading ahead.
     pub fn allow(mut self) -> Option<OwnedFd> {
         self.answer();
         self.file.take()
@@ -263,14 +264,14 @@ impl Event {
         let Some(file) = self.file.as_ref().filter(|_| !self.answered) else { return };
         self.answered = true;
         let response = libc::fanotify_response { fd: file.as_raw_fd(), response: libc::FAN_ALLOW };
-        // SAFETY: two integers, read as the eight bytes they are.
+        // SAFETY: two integers, read as the eight bytes they consist of.
         let bytes = unsafe {
             std::slice::from_raw_parts(
                 (&raw const response).cast::<u8>(),
                 size_of::<libc::fanotify_response>(),
             )
         };
-        // It can only fail when the reader is gone already, or the group is.
+        // It can only fail if the reader or the group is gone already.
         let _ = rustix::io::write(&*self.group.fd, bytes);
     }
 }
@@ -281,8 +282,8 @@ impl Drop for Event {
     }
 }
 
-/// A group that hears which files are opened on a file system, after the fact: nobody waits for it. A file is
-/// named by its handle, so nothing is held open and no mount is kept busy. Its queue is bounded
+/// A group that reports which files are opened on a file system, after the fact, so that no program waits for
+/// it. Files are named by handle, so nothing stays open and no mount is kept busy. Its queue is bounded
 /// (`fs.fanotify.max_queued_events`).
 #[derive(Debug)]
 pub struct Opens {
@@ -290,7 +291,7 @@ pub struct Opens {
 }
 
 impl Opens {
-    /// Hears of every file that is opened on the file system of `path` from now on.
+    /// Reports every file opened from now on on the file system of `path`.
     ///
     /// # Errors
     /// No permission (`CAP_SYS_ADMIN`), a kernel before Linux 5.1, or a file system without handles.
@@ -301,7 +302,7 @@ impl Opens {
         if fd < 0 {
             return Err(io::Error::last_os_error().into());
         }
-        // SAFETY: a descriptor the call just gave us, owned by nobody else.
+        // SAFETY: a descriptor that the call just returned, without another owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -316,11 +317,11 @@ impl Opens {
         Ok(Opens { fd })
     }
 
-    /// Hands over what is there now; how often events were lost because the queue was full.
+    /// Passes the queued events to `take`. Returns how often events were lost because the queue was full.
     pub fn drain(&self, mut take: impl FnMut(FileHandle)) -> u64 {
         let mut lost = 0;
         let mut buffer = Box::new(Buffer([MaybeUninit::uninit(); EVENT_BYTES * EVENTS_MAX]));
-        // Bounded: files opened faster than this reads are heard of the next time.
+        // Bounded: if files are opened faster than this reads, the rest is read the next time.
         for _ in 0..64 {
             let Ok((bytes, _)) = rustix::io::read(&self.fd, &mut buffer.0[..]) else { break };
             let mut rest: &[u8] = bytes;
@@ -343,8 +344,8 @@ impl AsFd for Opens {
     }
 }
 
-/// The first event of `bytes`: its mask, the file (none in an overflow), its length. A file record is { type
-/// u8, pad u8, len u16, fsid 8 bytes, handle_bytes u32, handle_type i32, bytes }.
+/// The first event of `bytes`: its mask, the file (`None` in an overflow), its length. A file record is {
+/// type u8, pad u8, len u16, fsid 8 bytes, handle_bytes u32, handle_type i32, bytes }.
 fn parse_opened(bytes: &[u8]) -> Option<(u64, Option<FileHandle>, usize)> {
     let length = u32::from_ne_bytes(bytes_at(bytes, 0)?) as usize;
     let metadata = u16::from_ne_bytes(bytes_at(bytes, 6)?) as usize;
@@ -363,7 +364,7 @@ fn parse_opened(bytes: &[u8]) -> Option<(u64, Option<FileHandle>, usize)> {
     Some((mask, handle, length))
 }
 
-/// What an event's bytes say.
+/// The fields of an event.
 #[derive(Debug, PartialEq, Eq)]
 struct Raw {
     fd: i32,
@@ -377,11 +378,11 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-/// The first event of `bytes` (none if it carries no descriptor, as an overflow does) and its length. `None`
-/// at the end, or when the bytes make no sense.
+/// The first event of `bytes` (`None` if it has no descriptor, as in an overflow) and its length. `None` at
+/// the end, or if the bytes are invalid.
 ///
 /// Layout: `fanotify_event_metadata` { event_len u32, vers u8, reserved u8, metadata_len u16, mask u64, fd
-/// i32, pid i32 }, then records { type u8, pad u8, len u16, ... }; a range record goes on with { pad u32,
+/// i32, pid i32 }, then records { type u8, pad u8, len u16, ... }; a range record continues with { pad u32,
 /// offset u64, count u64 }.
 fn parse(bytes: &[u8]) -> Option<(Option<Raw>, usize)> {
     let length = u32::from_ne_bytes(bytes_at(bytes, 0)?) as usize;
@@ -451,7 +452,7 @@ mod tests {
 
     #[test]
     fn an_opened_file_is_named_by_its_handle() {
-        // The whole file system is heard: only files of our own are looked for.
+        // Events arrive for the whole file system: only the test's own files are expected.
         let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "x").unwrap();
@@ -473,7 +474,7 @@ mod tests {
         assert!(parse_opened(&[0; 24]).is_none());
     }
 
-    /// A mount of our own to watch, so that nothing else on the machine is touched.
+    /// A mount of the test's own, so that nothing else on the machine is affected.
     fn own_mount() -> Option<(tempfile::TempDir, Mounted)> {
         let dir = tempfile::tempdir().ok()?;
         // A bind mount of a folder on itself: a mount of its own on the same file system.
@@ -561,7 +562,7 @@ mod tests {
             group.resume(dir.path(), Scope::Mount).unwrap();
             stop.store(1, Ordering::Release);
         });
-        // A dropped group releases what waits: no event is read any more, and the reads go through.
+        // Dropping the group releases what waits: no event is read any more, and the reads go through.
         drop(group);
         assert_eq!(std::fs::read(&path).unwrap().len(), 100_000);
     }

@@ -1,12 +1,12 @@
 //! One packet, at most one descriptor: the Unix sockets between shim and daemon.
 //!
-//! `SOCK_SEQPACKET` keeps packets apart and in order. What goes wrong with passed descriptors elsewhere, and
-//! is ruled out here: a descriptor received without close-on-exec; a control message cut short, whose
-//! descriptors leak; a second descriptor that was not asked for; a peer that was not checked.
+//! `SOCK_SEQPACKET` keeps packets separate and in order. These common mistakes with passed descriptors are
+//! ruled out here: a descriptor received without close-on-exec; a truncated control message, whose
+//! descriptors leak; a second descriptor that was not requested; an unchecked peer.
 //!
-//! A daemon listens at a path and, under the same path's *twin* name, in the abstract namespace, where a
-//! process that has changed its root directory or dropped the right to search a folder still reaches it.
-//! Anybody may take an abstract name, so a client looks at the peer's credentials ([`peer`]), which cannot be
+//! A daemon listens at a path and, under the same path's *twin* name, in the abstract namespace. A process
+//! that has changed its root directory or dropped the right to search a folder can still reach the twin. Any
+//! process may take an abstract name, so a client checks the peer's credentials ([`peer`]), which cannot be
 //! forged.
 
 use std::ffi::CStr;
@@ -21,13 +21,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-/// Longest socket path (`sun_path` less the terminating zero).
+/// Maximum length of a socket path (`sun_path` minus the terminating zero).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// What the twin's abstract name starts with; the path follows.
+/// Prefix of the twin's abstract name; the path follows.
 pub const TWIN_PREFIX: &[u8] = b"seekless:";
 
-/// Descriptors room is made for when receiving. One is expected; room for a few more means that surplus ones
+/// Number of descriptors that can be received. One is expected; with room for a few more, surplus descriptors
 /// arrive, are counted and closed, instead of being cut off.
 const DESCRIPTORS_MAX: usize = 4;
 
@@ -39,7 +39,7 @@ pub struct TwinName {
 }
 
 impl TwinName {
-    /// The twin of `path`; `None` when prefix and path are longer than a socket name may be.
+    /// The twin of `path`; `None` if prefix and path exceed the maximum length of a socket name.
     pub fn of(path: &CStr) -> Option<TwinName> {
         let path = path.to_bytes();
         let mut name = TwinName { bytes: [0; SOCKET_PATH_BYTES_MAX], length: TWIN_PREFIX.len() + path.len() };
@@ -49,13 +49,13 @@ impl TwinName {
         Some(name)
     }
 
-    /// The name, without the leading zero the kernel marks abstract names with.
+    /// The name, without the leading zero of abstract names.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or(&[])
     }
 }
 
-/// Where a daemon listens.
+/// The address of a daemon.
 #[derive(Clone, Copy, Debug)]
 pub enum Address<'a> {
     /// A socket in the file system.
@@ -81,7 +81,7 @@ fn socket(nonblocking: bool) -> Result<OwnedFd, Errno> {
 /// A non-blocking connection, made at once or not at all.
 ///
 /// # Errors
-/// `ENOENT`, `EACCES`, `ECONNREFUSED`: nobody there; `EAGAIN`: the daemon's backlog is full; `EMFILE`,
+/// `ENOENT`, `EACCES`, `ECONNREFUSED`: no daemon there; `EAGAIN`: the daemon's backlog is full; `EMFILE`,
 /// `ENFILE`: no descriptor left.
 pub fn connect(address: Address<'_>) -> Result<OwnedFd, Errno> {
     let socket = socket(true)?;
@@ -89,8 +89,8 @@ pub fn connect(address: Address<'_>) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// A non-blocking listening socket that lets at most `backlog` connections wait. The caller removes a dead
-/// path first and sets its permissions after.
+/// A non-blocking listening socket with at most `backlog` waiting connections. The caller must remove a dead
+/// path first and set its permissions afterwards.
 ///
 /// # Errors
 /// `EADDRINUSE`: the path exists or the name is taken; those of `bind` and `listen`.
@@ -101,17 +101,17 @@ pub fn listen(address: Address<'_>, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The same of a socket that another process has made to listen: it is non-blocking, and from now on those
-/// who connect are shown this process's credentials ([`peer`]).
+/// As [`listen`], at a listening socket that another process has made: makes it non-blocking, and from now on
+/// peers that connect see this process's credentials ([`peer`]).
 ///
 /// # Errors
-/// `EINVAL`, `EOPNOTSUPP`: it is no socket that could listen.
+/// `EINVAL`, `EOPNOTSUPP`: it is not a socket that can listen.
 pub fn listen_again(listener: BorrowedFd<'_>, backlog: i32) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(listener, true)?;
     rustix::net::listen(listener, backlog)
 }
 
-/// Whether this is a socket of ours that listens: in the Unix domain, keeping packets apart.
+/// Whether this is a listening socket of the right kind: Unix domain, `SOCK_SEQPACKET`.
 pub fn listens(socket: BorrowedFd<'_>) -> bool {
     rustix::net::sockopt::socket_acceptconn(socket) == Ok(true)
         && rustix::net::sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
@@ -121,15 +121,15 @@ pub fn listens(socket: BorrowedFd<'_>) -> bool {
 /// The next waiting connection, non-blocking and close-on-exec.
 ///
 /// # Errors
-/// `EAGAIN`: none waits; `EMFILE`: no descriptor left (the connection goes on waiting).
+/// `EAGAIN`: none waits; `EMFILE`: no descriptor left (the connection still waits).
 pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
-/// The process at the other end, as it was when the connection was made.
+/// The process at the other end, as of the time of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process; 0 when that is outside our process namespace.
+    /// Its process id; 0 if outside our process namespace.
     pub pid: i32,
     /// Its effective user.
     pub uid: u32,
@@ -145,8 +145,8 @@ pub struct Peer {
 pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
     let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes of a structure of that length. (rustix types the
-    // process id as never zero, which it is for a peer in another process namespace.)
+    // SAFETY: the kernel writes at most `length` bytes of a structure of that length. (rustix's type for the
+    // process id excludes zero, which it is for a peer in another process namespace.)
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -162,7 +162,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
     Ok(Peer { pid: cred.pid, uid: cred.uid, gid: cred.gid })
 }
 
-/// Sends one packet, with a descriptor beside it if given. Raises no `SIGPIPE`.
+/// Sends one packet, with a descriptor if given. Raises no `SIGPIPE`.
 ///
 /// # Errors
 /// `EAGAIN`: the other side does not read; `EPIPE`, `ECONNRESET`: it is gone; `ETOOMANYREFS`: too many
@@ -183,8 +183,8 @@ pub fn send(socket: BorrowedFd<'_>, packet: &[u8], descriptor: Option<BorrowedFd
     if sent == packet.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
 }
 
-/// Whether a packet that was sent here has not been read by the other side (`SIOCOUTQ`). One that waits to be
-/// accepted reads nothing. False where the kernel does not tell.
+/// Whether the other side has not read a packet that was sent here (`SIOCOUTQ`). A connection that waits to
+/// be accepted reads nothing. `false` if the kernel does not report it.
 pub fn unread(socket: BorrowedFd<'_>) -> bool {
     // SAFETY: this request writes one integer.
     let bytes = unsafe { ioctl(socket, Getter::<{ libc::TIOCOUTQ as Opcode }, libc::c_int>::new()) };
@@ -196,27 +196,27 @@ pub fn unread(socket: BorrowedFd<'_>) -> bool {
 pub enum Waiting {
     /// Nothing.
     Nothing,
-    /// A packet of bytes alone.
+    /// A packet of bytes only.
     Bytes,
-    /// A packet with descriptors, which are closed when it is received or the socket is closed. That can wait
-    /// for the server of a file, or for the peer of a socket, for as long as these like.
+    /// A packet with descriptors. Receiving it or closing the socket closes them, which can wait for any
+    /// time, for the server of a file or for the peer of a socket.
     Descriptors,
 }
 
-/// Looks at the next packet without taking it, or anything that came with it.
+/// Peeks at the next packet, without taking it or its descriptors.
 pub fn waiting(socket: BorrowedFd<'_>) -> Waiting {
     let mut none = RecvAncillaryBuffer::default();
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut [0u8; 1])], &mut none, flags) {
-        // There was no room for them.
+        // There was no room for the descriptors.
         Ok(got) if got.flags.contains(ReturnFlags::CTRUNC) => Waiting::Descriptors,
         Ok(got) if got.bytes > 0 => Waiting::Bytes,
         _ => Waiting::Nothing,
     }
 }
 
-/// Ends a conversation and drops packets without descriptors. Whether that is all there was: closing the
-/// socket then waits for nobody.
+/// Ends a conversation and drops packets without descriptors. Returns whether nothing is left, so that
+/// closing the socket does not wait.
 pub fn dismiss(socket: BorrowedFd<'_>) -> bool {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
     // The other side can send no more, and a queue has 10 packets by default.
@@ -231,21 +231,21 @@ pub fn dismiss(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// One packet received.
+/// One received packet.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of it; 0: the other side has closed.
+    /// Its length; 0 if the other side has closed.
     pub length: usize,
-    /// The descriptor beside it, close-on-exec.
+    /// Its descriptor, close-on-exec.
     pub descriptor: Option<OwnedFd>,
 }
 
 /// Receives one packet without waiting.
 ///
 /// # Errors
-/// `EAGAIN`: none is there; `EMSGSIZE`: it is longer than `packet` (and is gone); `EPROTO`: more than one
-/// descriptor came; `EMFILE`: this process has no room for the one that came. Descriptors of a refused packet
-/// are closed.
+/// `EAGAIN`: none waits; `EMSGSIZE`: it is longer than `packet` (and is lost); `EPROTO`: it has more than one
+/// descriptor; `EMFILE`: this process has no room for its descriptor. Descriptors of a refused packet are
+/// closed.
 pub fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -270,7 +270,7 @@ pub fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<Received, Er
     if surplus {
         return Err(Errno::PROTO);
     }
-    // There is room for more than one, so it was not the sender who overdid it.
+    // There is room for more than one, so this process lacks descriptors; the sender did not send too many.
     if got.flags.contains(ReturnFlags::CTRUNC) {
         return Err(Errno::MFILE);
     }
@@ -345,7 +345,7 @@ mod tests {
             rustix::net::sendmsg(&a, &[IoSlice::new(b"two")], &mut control, SendFlags::empty()).unwrap();
             assert_eq!(receive(b.as_fd(), &mut buf).unwrap_err(), Errno::PROTO);
         }
-        // All were closed: the file has no descriptor but ours. (Counting the process's descriptors would
+        // All were closed: no other descriptor of the file is left. (Counting the process's descriptors would
         // race with other tests; the file's own are found by inode.)
         let ours = rustix::fs::fstat(&file).unwrap();
         let held = std::fs::read_dir("/proc/self/fd")
@@ -378,7 +378,7 @@ mod tests {
         }
     }
 
-    /// What tells a daemon that is slow from a socket that nobody accepts at.
+    /// Distinguishes a slow daemon from a socket without one.
     #[test]
     fn a_packet_is_unread_until_it_is_received() {
         let folder = tempfile::tempdir().unwrap();
@@ -416,7 +416,7 @@ mod tests {
         }
     }
 
-    /// What lets a shim go on at once when the daemon is swamped.
+    /// Lets a shim go on at once when the daemon is overloaded.
     #[test]
     fn a_full_backlog_refuses_at_once() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,8 @@
-//! File systems: how reads of their files reach a disk, and so what read-ahead can do for them. The one
-//! table.
+//! File systems: how reads of their files reach a disk, and so whether read-ahead helps. The only such table.
 //!
-//! Magic numbers are those of `statfs` (`f_type`, linux/magic.h); names those of the mount table. What is not
-//! in the table is taken for an ordinary file system: its pages are in the page cache and come from the block
-//! device below it.
+//! Magic numbers are those of `statfs` (`f_type`, linux/magic.h); names those of the mount table. A file
+//! system that is not in the table counts as an ordinary one: its pages are in the page cache and come from
+//! the block device below it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,14 +14,14 @@ pub enum Reads {
     Disk,
     /// There is no disk.
     Memory,
-    /// Through a cache of its own, which the page cache knows nothing of: everything would look missing, and
-    /// what is read ahead would lie in memory twice.
+    /// Through a cache of its own, invisible to the page cache: everything would seem missing, and bytes read
+    /// ahead would be in memory twice.
     OwnCache,
-    /// From another machine, whose disks cannot be seen.
+    /// From another machine, whose disks are not visible.
     Network,
     /// From the files of other file systems, one of several for each file.
     Layers,
-    /// From a program, which may have the page cache keep what it says or not ([`reads_directly`]).
+    /// From a program, which decides whether the page cache keeps its data ([`reads_directly`]).
     Fuse,
 }
 
@@ -31,9 +30,9 @@ pub enum Reads {
 pub struct FsType {
     /// Its name in the mount table.
     pub name: &'static str,
-    /// `f_type`; 0 where another has the same.
+    /// `f_type`; 0 if another one has the same.
     pub magic: u64,
-    /// How it reads.
+    /// How reads reach a disk.
     pub reads: Reads,
 }
 
@@ -42,14 +41,14 @@ pub const OVERLAY: u64 = 0x794c_7630;
 /// `FUSE_SUPER_MAGIC`.
 pub const FUSE: u64 = 0x6573_5546;
 
-/// What differs from an ordinary file system on a block device, and the ordinary ones by name.
+/// File systems that differ from an ordinary one on a block device, and the ordinary ones by name.
 pub const TABLE: &[FsType] = &[
     row("ext4", 0xef53, Reads::Disk),
     row("xfs", 0x5846_5342, Reads::Disk),
     row("btrfs", 0x9123_683e, Reads::Disk),
     row("f2fs", 0xf2f5_2010, Reads::Disk),
     row("bcachefs", 0xca45_1a4e, Reads::Disk),
-    // NTFS and exFAT by programs: FUSE by its magic, a block device by its name.
+    // NTFS and exFAT by programs: FUSE by magic number, a block device by name.
     row("fuseblk", 0, Reads::Disk),
     row("tmpfs", 0x0102_1994, Reads::Memory),
     row("ramfs", 0x8584_58f6, Reads::Memory),
@@ -79,17 +78,17 @@ const fn row(name: &'static str, magic: u64, reads: Reads) -> FsType {
     FsType { name, magic, reads }
 }
 
-/// By `f_type`.
+/// Looks up an `f_type`.
 pub fn by_magic(magic: u64) -> Option<&'static FsType> {
     TABLE.iter().find(|t| t.magic != 0 && t.magic == magic)
 }
 
-/// By the mount table's word; `fuse.sshfs` is FUSE.
+/// Looks up a type of the mount table; `fuse.sshfs` is FUSE.
 pub fn by_name(name: &str) -> Option<&'static FsType> {
     TABLE.iter().find(|t| t.name == name || t.name == plain(name))
 }
 
-/// Whether a program answers for its files. It may be any user's, who wrote the mount's source and subtype.
+/// Whether a program serves its files. It may be any user's, who also chose the mount's source and subtype.
 pub fn is_fuse(name: &str) -> bool {
     matches!(plain(name), "fuse" | "fuseblk" | "virtiofs")
 }
@@ -99,38 +98,37 @@ fn plain(name: &str) -> &str {
     name.split_once('.').map_or(name, |(kind, _)| kind)
 }
 
-/// Whether the kernel has opened the block device that the mount's source names (`FS_REQUIRES_DEV`) though
-/// its files may have an anonymous device number: the file system may be on several. Of all others on a block
-/// device the number itself is the device's, and the source says nothing more.
+/// Whether the kernel has opened the block device named by the mount's source (`FS_REQUIRES_DEV`) though its
+/// files may have an anonymous device number, because the file system may be on several devices. For all
+/// other file systems on a block device, the number itself is the device's, and the source adds nothing.
 pub fn hides_device(name: &str) -> bool {
     matches!(name, "btrfs" | "bcachefs") || plain(name) == "fuseblk"
 }
 
-/// Of an open file.
+/// The type of an open file's file system.
 pub fn of(file: impl AsFd) -> Option<&'static FsType> {
     let stat = rustix::fs::fstatfs(file).ok()?;
     #[allow(clippy::unnecessary_cast, reason = "the type of f_type differs between architectures")]
     by_magic(stat.f_type as u64)
 }
 
-/// Whether reads of an open FUSE file pass by the page cache (`FOPEN_DIRECT_IO`, which its program chose when
-/// it was opened). Nothing shows that flag; but the kernel refuses to share a map of such a file (`ENODEV`),
-/// and no byte is read to find out. A program that has allowed such maps (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux
-/// 6.6) is not recognised.
+/// Whether reads of an open FUSE file bypass the page cache (`FOPEN_DIRECT_IO`, set by its program at the
+/// open). That flag is not visible; but the kernel refuses a shared mapping of such a file (`ENODEV`), so
+/// this is found out without reading a byte. A program that allows such mappings
+/// (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux 6.6) is not recognised.
 pub fn reads_directly(file: BorrowedFd<'_>) -> bool {
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
-    // SAFETY: a new mapping at an address of the kernel's choice, of an open descriptor; nothing of it is
-    // ever touched.
+    // SAFETY: a new mapping of an open descriptor at an address of the kernel's choice; it is never touched.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, prot, flags, file.as_raw_fd(), 0) };
     if address == libc::MAP_FAILED {
         return io::Error::last_os_error().raw_os_error() == Some(libc::ENODEV);
     }
-    // SAFETY: the mapping made above, of this length, which nobody else knows of.
+    // SAFETY: the mapping made above, of this length, which nothing else uses.
     unsafe { libc::munmap(address, PAGE) };
     false
 }
 
-/// Any length is a page at least.
+/// Any length becomes at least a page.
 const PAGE: usize = 4096;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! File handles: naming a file without holding it open.
+//! File handles: names of files that do not keep them open.
 //!
 //! An open descriptor keeps its mount busy and the blocks of a deleted file allocated. A handle
-//! (`name_to_handle_at`) is the file system's own name of an inode; it pins nothing, turns stale when the
-//! inode is gone, and survives renames. Opened through a mount it also tells where the file lies *in that
-//! mount*, whatever mount it was reached by: that is how a file opened inside a container is recognised as
-//! lying under a folder of ours.
+//! (`name_to_handle_at`) is the file system's own name of an inode; it pins nothing, becomes stale when the
+//! inode is gone, and survives renames. Opened through a mount it also shows the path of the file *in that
+//! mount*, whatever mount it was reached by. So a file opened inside a container can be recognised as lying
+//! under one of our folders.
 
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// `MAX_HANDLE_SZ`: no file system's handle is longer.
+/// `MAX_HANDLE_SZ`: maximum length of a handle.
 const HANDLE_BYTES: usize = 128;
 
-/// Kinds of handle whose inode number can be told (linux/exportfs.h): the inode number in 32 bits and a
-/// generation, without and with a parent; those of XFS with 64 bits; that of btrfs.
+/// Kinds of handle from which the inode number can be read (linux/exportfs.h): the inode number in 32 bits
+/// and a generation, without and with a parent; those of XFS with 64 bits; that of btrfs.
 const INO32_GEN: i32 = 1;
 const INO32_GEN_PARENT: i32 = 2;
 const XFS_INO64_GEN: i32 = 0x81;
@@ -24,7 +24,7 @@ const BTRFS: i32 = 0x4d;
 /// `f_type` of ext2, ext3 and ext4 (linux/magic.h).
 const EXT_SUPER_MAGIC: u64 = 0xef53;
 
-/// The kernel's `struct file_handle` with room for the longest one.
+/// The kernel's `struct file_handle` with room for the longest handle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct FileHandle {
@@ -36,15 +36,15 @@ pub struct FileHandle {
 const _: () = assert!(offset_of!(FileHandle, handle) == size_of::<libc::file_handle>());
 
 impl FileHandle {
-    /// The name of an open file.
+    /// The handle of an open file.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the file system has no handles (overlay, some of FUSE).
+    /// `EOPNOTSUPP` if the file system has no handles (overlay, some FUSE file systems).
     pub fn of(file: BorrowedFd<'_>) -> io::Result<FileHandle> {
         let mut handle = FileHandle { bytes: HANDLE_BYTES as u32, kind: 0, handle: [0; HANDLE_BYTES] };
         let mut mount_id: libc::c_int = 0;
-        // SAFETY: the path is an empty terminated string (the descriptor itself is meant), `handle` has the
-        // layout of the kernel's structure and the room its first field says, and both it and `mount_id` live
+        // SAFETY: the path is an empty terminated string (for the descriptor itself), `handle` has the layout
+        // of the kernel's structure and the room that its first field states, and both it and `mount_id` live
         // across the call.
         let done = unsafe {
             libc::syscall(
@@ -59,9 +59,9 @@ impl FileHandle {
         if done == 0 { Ok(handle) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The name of the file that has this inode number now, whatever file had it before. ext2, ext3 and ext4
-    /// take it: there the generation 0 matches every file. `None` where the file system that `mount` lies on
-    /// does not, or for a number it cannot have.
+    /// A handle of the file that has this inode number now, whatever file had it before. Accepted by ext2,
+    /// ext3 and ext4, where generation 0 matches every file. `None` if `mount` lies on another file system,
+    /// or for a number that is out of range.
     pub fn of_number(mount: BorrowedFd<'_>, ino: u64) -> Option<FileHandle> {
         let ext = rustix::fs::fstatfs(mount).is_ok_and(|fs| fs.f_type as u64 == EXT_SUPER_MAGIC);
         let number = u32::try_from(ino).ok().filter(|_| ext)?;
@@ -70,14 +70,14 @@ impl FileHandle {
         FileHandle::from_parts(INO32_GEN, &bytes)
     }
 
-    /// A handle as the kernel reports it in an event.
+    /// A handle as reported by the kernel in an event.
     pub(crate) fn from_parts(kind: i32, bytes: &[u8]) -> Option<FileHandle> {
         let mut handle = FileHandle { bytes: bytes.len() as u32, kind, handle: [0; HANDLE_BYTES] };
         handle.handle.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(handle)
     }
 
-    /// The inode number in it; `None` in a handle of a kind that is not known.
+    /// The inode number in it; `None` for an unknown kind of handle.
     pub fn inode(&self) -> Option<u64> {
         let bytes = self.handle.get(..self.bytes as usize)?;
         match self.kind {
@@ -87,7 +87,7 @@ impl FileHandle {
         }
     }
 
-    /// Opens the file through `mount`, any descriptor of a folder on the same file system. `flags` are those
+    /// Opens the file through `mount`, a descriptor of any folder on the same file system. `flags` are those
     /// of `open`.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl FileHandle {
     /// descriptor.
     pub fn open(&self, mount: BorrowedFd<'_>, flags: i32) -> io::Result<OwnedFd> {
         let pointer: *const FileHandle = self;
-        // SAFETY: the structure is initialised, says its own length and lives across the call, which only
+        // SAFETY: the structure is initialised, states its own length and lives across the call, which only
         // reads it.
         let fd = unsafe {
             libc::syscall(
@@ -108,7 +108,7 @@ impl FileHandle {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor the call just gave us, owned by nobody else.
+        // SAFETY: a descriptor that the call just returned, without another owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }

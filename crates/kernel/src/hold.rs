@@ -1,14 +1,15 @@
-//! Keeping what was read ahead until its reader comes.
+//! Keeps prefetched pages in memory until they are read.
 //!
-//! The kernel does not know that a page just read ahead is about to be used. Its reclaim takes first what was
-//! not touched twice, and that is what was read ahead. A pager of idle memory (DAMON with the action
-//! `pageout`) takes what has not been touched for some seconds, even with memory to spare. So a piece that
-//! waits for its reader is mapped, which such a pager can be told to leave alone, and touched, which moves it
-//! to the active list; what the reader has passed is marked cold, so that memory is found there first.
+//! The kernel does not know that a page just prefetched is about to be used. Its reclaim first takes pages
+//! that were not touched twice, and these are the prefetched ones. A pager of idle memory (DAMON with the
+//! action `pageout`) takes pages that have not been touched for some seconds, even if memory is free. So a
+//! piece that waits for its reader is mapped, which such a pager can be told to leave alone, and touched,
+//! which moves it to the active list. Pages that the reader has passed are marked cold, so that they are
+//! evicted first.
 //!
-//! It is no lock: under pressure the pages go as others do, and a process that dies holds nothing.
-//! `mlock` would hold them against a memory limit too, and so have the server killed for what was read ahead
-//! for it.
+//! It is no lock: under pressure these pages are evicted like others, and a process that dies holds nothing.
+//! `mlock` would hold them even against a memory limit, and so get the server killed because of its
+//! read-ahead.
 
 use std::fs;
 use std::io;
@@ -20,17 +21,17 @@ use rustix::mm;
 
 use crate::residency::{page_bytes, resident_prefix};
 
-/// Part of the mappings a process may have that may be holds: the heap and the stacks of threads need some
-/// too, and letting go of a part makes two of one for a moment.
+/// Divisor of the maximum number of mappings: holds may use this fraction of them. The heap and the stacks of
+/// threads need some too, and releasing a part temporarily splits one mapping in two.
 const MAPPINGS_PART: usize = 8;
 
-/// `vm.max_map_count` where it cannot be read.
+/// `vm.max_map_count` if it cannot be read.
 const MAPPINGS_USUAL: usize = 65530;
 
-/// Holds of this process.
+/// Number of holds in this process.
 static HOLDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Most there may be.
+/// Maximum number of holds.
 fn holds_max() -> usize {
     static MAX: OnceLock<usize> = OnceLock::new();
     *MAX.get_or_init(|| {
@@ -39,14 +40,14 @@ fn holds_max() -> usize {
     })
 }
 
-/// A part of a file, mapped. Never dereferenced: a file cut short under it does no harm.
+/// A mapped part of a file. Never dereferenced, so truncating the file does no harm.
 #[derive(Debug)]
 pub struct Hold {
-    /// Where the first page still held is mapped.
+    /// Address of the first page still held.
     at: *mut core::ffi::c_void,
     /// File offset of the first page still held.
     offset: u64,
-    /// File offset behind the last.
+    /// File offset behind the last page.
     end: u64,
 }
 
@@ -54,13 +55,13 @@ pub struct Hold {
 unsafe impl Send for Hold {}
 
 impl Hold {
-    /// Maps the pages that hold `[offset, offset + len)`. They must all be in memory; one that leaves in this
-    /// very moment is read again, which takes as long as the disk does.
+    /// Maps the pages that contain `[offset, offset + len)`. They must all be in memory; a page evicted at
+    /// this very moment is read again, which takes as long as the disk needs.
     ///
     /// # Errors
     /// Bytes that are not in memory (`NotFound`), a file that cannot be mapped (`EACCES`, `ENODEV`), a page
-    /// that lies beyond the end of the file (`EFAULT`), a kernel before Linux 5.14 (`EINVAL`), an eighth of
-    /// the process's mappings held already (`ENOMEM`). Nothing is mapped then.
+    /// beyond the end of the file (`EFAULT`), a kernel before Linux 5.14 (`EINVAL`), an eighth of the
+    /// process's mappings held already (`ENOMEM`). Nothing is mapped then.
     pub fn new(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Hold> {
         let page = page_bytes();
         let end = offset.saturating_add(len).div_ceil(page) * page;
@@ -76,8 +77,8 @@ impl Hold {
             return Err(rustix::io::Errno::NOMEM.into());
         }
         let (protection, flags) = (mm::ProtFlags::READ, mm::MapFlags::SHARED);
-        // SAFETY: the kernel chooses a free address, nothing of ours is replaced, and the mapping is never
-        // dereferenced.
+        // SAFETY: the kernel chooses a free address, so no existing mapping is replaced, and the mapping is
+        // never dereferenced.
         let mapped = unsafe { mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, offset) };
         let at = mapped.inspect_err(|_| {
             HOLDS.fetch_sub(1, Ordering::Relaxed);
@@ -87,28 +88,28 @@ impl Hold {
         Ok(hold)
     }
 
-    /// Moves what is still held to the head of the active list, from wherever it is by now. `file` is the one
-    /// that is mapped.
+    /// Moves the pages still held to the head of the active list, wherever they are by now. `file` must be
+    /// the mapped file.
     ///
     /// # Errors
-    /// Bytes that are not in memory (`NotFound`): nothing is touched then. A file cut short meanwhile
-    /// (`EFAULT`): what lies before its new end is touched once.
+    /// Bytes that are not in memory (`NotFound`): then nothing is touched. A file truncated meanwhile
+    /// (`EFAULT`): pages before its new end are touched once.
     pub fn renew(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         let size = rustix::fs::fstat(file)?.st_size as u64;
         let inside = self.end.min(size).saturating_sub(self.offset);
         if resident_prefix(file, self.offset, inside)? < inside {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // A page that is active stays where it is in the list when it is touched.
+        // Touching an active page does not move it in the list.
         self.advise(mm::Advice::LinuxCold)?;
-        // Pages leave the active list by the batch, and what is left in the last one would leave it when it
-        // has been touched already. A call begins by emptying it.
+        // Pages leave the active list in batches, and pages left in the last batch would leave it after they
+        // were touched. The next call flushes the batch first.
         self.advise_first(page_bytes() as usize, mm::Advice::LinuxCold)?;
         self.touch()
     }
 
-    /// "Random" keeps these faults from starting read-ahead of their own; a page touched twice is active;
-    /// "normal" lets reclaim see that it was touched.
+    /// "Random" keeps these faults from starting read-ahead of their own; a page touched twice becomes
+    /// active; "normal" lets reclaim see that it was touched.
     fn touch(&self) -> io::Result<()> {
         use mm::Advice::{LinuxPopulateRead, Normal, Random};
         let touched =
@@ -121,9 +122,9 @@ impl Hold {
         self.advise_first((self.end - self.offset) as usize, advice)
     }
 
-    /// Of the first `bytes`, which must not be more than there are.
+    /// Advises on the first `bytes`, which must not exceed what is held.
     fn advise_first(&self, bytes: usize, advice: mm::Advice) -> io::Result<()> {
-        // SAFETY: our own mapping; none of the advices given changes what its bytes are, and populating
+        // SAFETY: our own mapping; none of the advices changes the content of its bytes, and populating
         // reports what would be a bus error as EFAULT.
         rustix::io::retry_on_intr(|| unsafe { mm::madvise(self.at, bytes, advice) })?;
         Ok(())
@@ -139,18 +140,18 @@ impl Hold {
         self.end
     }
 
-    /// Lets go of the whole pages before the file offset `upto`, whose reader has left or stands still: they
+    /// Releases the whole pages before the file offset `upto`, because their reader has left or paused: they
     /// stay as active as they are.
     pub fn release_before(&mut self, upto: u64) {
         self.unmap_before(upto, mm::Advice::Random);
     }
 
-    /// The same of pages that no reader is to come for: memory is to be found there first.
+    /// Releases pages that no reader is expected to read, and marks them to be evicted first.
     pub fn cool_before(&mut self, upto: u64) {
         self.unmap_before(upto, mm::Advice::LinuxCold);
     }
 
-    /// Parts it in two: what is returned begins at the page that holds the file offset `at`.
+    /// Splits it: the returned part begins at the page that contains the file offset `at`.
     pub fn split_off(&mut self, at: u64) -> Hold {
         let at = (at / page_bytes() * page_bytes()).clamp(self.offset, self.end);
         HOLDS.fetch_add(1, Ordering::Relaxed);
@@ -160,11 +161,11 @@ impl Hold {
         rest
     }
 
-    /// An error leaves the pages held, which costs nothing but time.
+    /// After an error the pages stay held, which costs only time.
     fn unmap_before(&mut self, upto: u64, advice: mm::Advice) {
         let upto = (upto / page_bytes() * page_bytes()).min(self.end);
         let Some(bytes) = upto.checked_sub(self.offset).filter(|&b| b > 0) else { return };
-        // SAFETY: the first `bytes` of our own mapping, into which no reference exists. Either advice keeps
+        // SAFETY: the first `bytes` of our own mapping, to which no reference exists. Either advice keeps
         // unmapping from counting as a use of each page.
         let done = unsafe {
             let _ = mm::madvise(self.at, bytes as usize, advice);

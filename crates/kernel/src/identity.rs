@@ -1,18 +1,18 @@
-//! Which disk it is, by something that stays when names change: serial number, world-wide name, UUID.
+//! Identity of a disk that survives renames: serial number, world-wide name, UUID.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::topology::is_device_name;
 
-/// A disk's lasting name.
+/// A disk's persistent name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The name, letters, digits and `-._` only, at most 120 of them.
+    /// The name: letters, digits and `-._` only, at most 120 of them.
     pub id: String,
-    /// Where it is from: `serial`, `wwid`, `dm`, `md`, `loop`, or `name` where there is nothing lasting.
+    /// Its source: `serial`, `wwid`, `dm`, `md`, `loop`, or `name` if there is nothing persistent.
     pub source: &'static str,
-    /// What udev calls `ID_SERIAL`, to match the disk in a rule.
+    /// Udev's `ID_SERIAL`, to match the disk in a rule.
     pub udev_serial: Option<String>,
 }
 
@@ -45,18 +45,18 @@ impl Identity {
     }
 }
 
-/// Fit for a file name.
+/// Makes it usable as a file name.
 fn clean(id: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
     let id: String = id.split_whitespace().collect::<Vec<_>>().join("_");
-    // The end tells disks apart: makers put the serial number last, and paths their name.
+    // The end distinguishes disks: manufacturers put the serial number last, and paths their name.
     let skip = id.chars().count().saturating_sub(100);
     id.chars().skip(skip).map(fit).collect()
 }
 
-/// Where measured profiles are kept: `$SEEKLESS_PROFILES`; else, for root, `/var/lib/seekless/profiles`; else
-/// `$XDG_STATE_HOME/seekless/profiles`; else `~/.local/state/seekless/profiles`. A profile outlasts a restart
-/// of the machine, so it is not kept with the daemon's socket.
+/// The folder of measured profiles: `$SEEKLESS_PROFILES`; else, for root, `/var/lib/seekless/profiles`; else
+/// `$XDG_STATE_HOME/seekless/profiles`; else `~/.local/state/seekless/profiles`. A profile outlasts a reboot,
+/// so it is not kept beside the daemon's socket.
 pub fn profiles_dir() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = set("SEEKLESS_PROFILES") {

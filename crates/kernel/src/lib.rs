@@ -1,7 +1,7 @@
-//! Everything that touches Linux: system calls, `/proc`, `/sys`. The shim links the modules that do not need
-//! the feature `full`.
+//! All code that touches Linux: system calls, `/proc`, `/sys`. The shim links only the modules that do not
+//! need the feature `full`.
 //!
-//! Must not know: policy.
+//! This crate must not know the policy.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "full")]

@@ -1,19 +1,19 @@
-//! Loop devices: a file dressed as a block device.
+//! Loop devices: files as block devices.
 //!
-//! `LOOP_CONFIGURE` (Linux 5.8) binds a file to a free `/dev/loopN` in one step, with direct I/O so that the
-//! pages of the file below are not cached a second time, and with auto-clear so that the device lets go of
-//! the file by itself when its last opener (a mount, or us) goes away - however we end.
+//! `LOOP_CONFIGURE` (Linux 5.8) binds a file to a free `/dev/loopN` in one step. Direct I/O avoids caching
+//! the pages of the file below a second time. With auto-clear the device releases the file when its last
+//! opener (a mount, or this process) goes away, however this process ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
-/// `linux/loop.h`: ask `/dev/loop-control` for a free device.
+/// `linux/loop.h`: asks `/dev/loop-control` for a free device.
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
-/// `linux/loop.h`: bind a file with all settings at once.
+/// `linux/loop.h`: binds a file with all settings at once.
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
-/// `linux/loop.h`: let go of the file (at the last close if the device is open elsewhere).
+/// `linux/loop.h`: releases the file (at the last close if the device is open elsewhere).
 const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -45,10 +45,10 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-// The kernel copies exactly these many bytes.
+// The kernel copies exactly these numbers of bytes.
 const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
 
-/// A bound loop device. Dropping it closes it; the binding then ends unless something else (a mount) has it
+/// A bound loop device. Dropping it closes it; then the binding ends unless something else (a mount) has it
 /// open.
 #[derive(Debug)]
 pub struct LoopDevice {
@@ -60,11 +60,11 @@ impl LoopDevice {
     /// Binds `backing` to a free loop device with `block_size`-byte logical sectors (512 to 4096).
     ///
     /// # Errors
-    /// What the system says: no `/dev/loop-control` (`NotFound`), no right to it (`PermissionDenied`), no
-    /// direct I/O on the file, or `ResourceBusy` if others took every free device first, 16 times running.
+    /// Those of the system: no `/dev/loop-control` (`NotFound`), no permission for it (`PermissionDenied`),
+    /// no direct I/O on the file, or `ResourceBusy` if others took the free device first, 16 times in a row.
     pub fn attach(backing: BorrowedFd<'_>, block_size: u32) -> io::Result<LoopDevice> {
         let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
-        // Between finding a free device and binding it another process may bind it.
+        // Between finding a free device and binding it, another process may bind it.
         for _ in 0..16 {
             // SAFETY: this request takes no argument; the descriptor is open for the length of the call.
             let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
@@ -94,7 +94,7 @@ impl LoopDevice {
                 reserved: [0; 8],
             };
             // SAFETY: `config` has the layout the request reads (size asserted above) and outlives the call,
-            // which keeps nothing of it; both descriptors are open.
+            // which keeps no reference to it; both descriptors are open.
             let done = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &config) };
             if done == 0 {
                 return Ok(LoopDevice { number, file });
@@ -107,7 +107,7 @@ impl LoopDevice {
         Err(io::Error::from(io::ErrorKind::ResourceBusy))
     }
 
-    /// N of `/dev/loopN`.
+    /// The N of `/dev/loopN`.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -117,10 +117,10 @@ impl LoopDevice {
         device_path(self.number)
     }
 
-    /// Lets go of the file now, or at the last close where others have the device open.
+    /// Releases the file now, or at the last close if others have the device open.
     ///
     /// # Errors
-    /// `ENXIO` if it was let go already.
+    /// `ENXIO` if it was released already.
     pub fn detach(self) -> io::Result<()> {
         clear(&self.file)
     }
@@ -141,14 +141,14 @@ fn device_path(number: u32) -> PathBuf {
 /// Detaches loop device `number`, even if another process bound it (now, or at its last close).
 ///
 /// # Errors
-/// As the system says; `ENXIO` if nothing is bound to it.
+/// Those of the system; `ENXIO` if nothing is bound to it.
 pub fn detach(number: u32) -> io::Result<()> {
     clear(&OpenOptions::new().read(true).open(device_path(number))?)
 }
 
-/// The backing file of a loop device that is all of a file on a FUSE file system: a disk made of software.
-/// Reading that file is reading the disk without the kernel's loop worker in between, which waits for a
-/// processor like any other thread.
+/// The backing file of a loop device that covers all of a file on a FUSE file system: a software disk.
+/// Reading that file reads the disk without the kernel's loop worker in between, which waits for a processor
+/// like any other thread.
 pub fn fuse_backing(number: u32) -> Option<PathBuf> {
     let offset = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/offset")).ok()?;
     let path = backing_file(number).filter(|_| offset.trim() == "0")?;
@@ -156,8 +156,8 @@ pub fn fuse_backing(number: u32) -> Option<PathBuf> {
     (fs.f_type as u64 == crate::prefetch::FUSE_SUPER_MAGIC).then_some(path)
 }
 
-/// The file bound to loop device `number` as the kernel names it, `None` if nothing is bound. A file that has
-/// been unlinked since ends in ` (deleted)`.
+/// Path of the file bound to loop device `number` as the kernel names it, `None` if nothing is bound. A file
+/// unlinked since ends in ` (deleted)`.
 pub fn backing_file(number: u32) -> Option<PathBuf> {
     let text = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))

@@ -1,5 +1,5 @@
-//! Security modules that deny what permissions allow: SELinux and AppArmor. Their word is the same `EACCES`,
-//! so a line that names the module and where it writes what it denies saves a search.
+//! Security modules that deny what permissions allow: SELinux and AppArmor. They return the same `EACCES`, so
+//! an error line that names the module and its log saves a search.
 
 use std::fmt;
 use std::fs;
@@ -9,24 +9,24 @@ use std::path::Path;
 /// A module that may deny something to a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lsm {
-    /// It enforces.
+    /// SELinux, enforcing.
     SELinux,
-    /// It confines the process to this profile.
+    /// AppArmor, with the profile that confines the process.
     AppArmor(String),
 }
 
 impl Lsm {
-    /// The one that confines this process, if any.
+    /// The module that confines this process, if any.
     pub fn of_self() -> Option<Lsm> {
         Lsm::of(Path::new("/sys"), Path::new("/proc/self"))
     }
 
-    /// The one that confines the process whose folder in `/proc` this is. `sys` is `/sys`.
+    /// The module that confines the process with this folder in `/proc`. `sys` is `/sys`.
     pub fn of(sys: &Path, process: &Path) -> Option<Lsm> {
         let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let label = |file: &str| text(&process.join(file)).trim_matches(['\0', '\n', ' ']).to_string();
         if text(&sys.join("fs/selinux/enforce")).trim() == "1" {
-            // Where it is on, this is its label. An unconfined one is denied next to nothing.
+            // If SELinux is on, this is its label. An unconfined process is denied next to nothing.
             let label = label("attr/current");
             return (!label.contains(":unconfined_t:")).then_some(Lsm::SELinux);
         }
@@ -41,7 +41,7 @@ impl Lsm {
 }
 
 impl fmt::Display for Lsm {
-    /// What may deny it, and how to mend that.
+    /// The module that may deny it, and how to fix that.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Lsm::SELinux => f.write_str(
@@ -57,7 +57,8 @@ impl fmt::Display for Lsm {
     }
 }
 
-/// What to say behind an error that a security module may have caused, from a semicolon on; else nothing.
+/// Text to append to an error that a security module may have caused, beginning with a semicolon; otherwise
+/// empty.
 pub fn hint(error: &io::Error) -> String {
     // `EPERM` and `EACCES`.
     let denied = error.kind() == io::ErrorKind::PermissionDenied;

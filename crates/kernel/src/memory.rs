@@ -1,51 +1,51 @@
-//! How much page cache this process may fill: the least of the machine's memory and the limits of its control
-//! groups.
+//! How much page cache this process may fill: the minimum of the machine's memory and the limits of its
+//! cgroups.
 //!
-//! The page cache is charged to the group whose process touches a page first, so what a daemon reads ahead
-//! counts against the daemon's own limit, and against every limit further up. Both versions of control groups
-//! are read; a process may be in both.
+//! The page cache is charged to the cgroup whose process touches a page first. So a daemon's read-ahead
+//! counts against the daemon's own limit, and against every limit further up. Both versions of cgroups are
+//! read; a process may be in both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Gives pages of the heap that hold nothing back to the system: after many small things were freed at once,
-/// the allocator keeps them otherwise. Takes milliseconds for hundreds of megabytes; where the allocator is
-/// not glibc's, nothing.
+/// Returns unused pages of the heap to the system. After many small objects were freed at once, the allocator
+/// otherwise keeps them. Takes milliseconds for hundreds of megabytes; does nothing if the allocator is not
+/// glibc's.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: takes no pointer; glibc locks each arena itself while it looks through it.
+    // SAFETY: takes no pointer; glibc locks each arena itself while it scans it.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Bytes this process's reads may fill. `None` where /proc cannot be read.
+/// Bytes of memory that this process's reads may fill. `None` if /proc cannot be read.
 pub fn page_cache_limit() -> Option<u64> {
     let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
     Some(own_limit_files().iter().filter_map(|file| limit_in(file)).fold(total, u64::min))
 }
 
-/// Bytes of this process's memory that are no file's: they are charged to its control group like the pages it
-/// reads. `None` where /proc cannot be read (or before Linux 4.5, which does not tell them apart).
+/// Bytes of this process's anonymous memory, which are charged to its cgroup like the pages it reads. `None`
+/// if /proc cannot be read (or before Linux 4.5, which does not distinguish them).
 pub fn anonymous() -> Option<u64> {
     anonymous_of(&fs::read_to_string("/proc/self/status").ok()?)
 }
 
-/// `RssAnon:     160288 kB`.
+/// Parses `RssAnon:     160288 kB`.
 fn anonymous_of(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// A pager of idle memory: it evicts what no process has used for some seconds, even with memory to spare.
-/// DAMON with the action `pageout`, or its ready-made form `damon_reclaim`.
+/// A pager of idle memory: it evicts pages that no process has used for some seconds, even if memory is free.
+/// DAMON with the action `pageout`, or its preset form `damon_reclaim`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdlePager {
-    /// It has a filter that leaves pages alone that a process has mapped ([`crate::hold`]).
+    /// Whether it has a filter that leaves pages alone that a process has mapped ([`crate::hold`]).
     pub spares_mapped: bool,
 }
 
-/// The pager of this machine, if one runs and may be seen (its settings are root's to read).
+/// The pager of this machine, if one runs and is visible (only root may read its settings).
 pub fn idle_pager() -> Option<IdlePager> {
     idle_pager_of(Path::new("/sys"))
 }
@@ -55,7 +55,7 @@ fn idle_pager_of(sys: &Path) -> Option<IdlePager> {
     let mut schemes = Vec::new();
     for kdamond in folders(&sys.join("kernel/mm/damon/admin/kdamonds")) {
         if is(kdamond.join("state"), "on") {
-            // One that watches processes' own addresses sees no page cache.
+            // A pager that watches processes' virtual addresses sees no page cache.
             let mut contexts = folders(&kdamond.join("contexts"));
             contexts.retain(|context| is(context.join("operations"), "paddr"));
             schemes.extend(contexts.iter().flat_map(|context| folders(&context.join("schemes"))));
@@ -78,16 +78,15 @@ fn idle_pager_of(sys: &Path) -> Option<IdlePager> {
     Some(IdlePager { spares_mapped: !module && schemes.iter().all(spares) })
 }
 
-/// The folders in a folder; none where it cannot be read.
+/// The folders in a folder; none if it cannot be read.
 fn folders(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-/// How short memory is: the part of the last ten seconds, 0 to 1, in which some task of this process's
-/// control group (or of the machine, where groups have no such figure) waited for memory, which is mostly for
-/// pages that were just evicted. `None` where the kernel keeps no account (before 4.20, or without
-/// CONFIG_PSI).
+/// Memory pressure: the fraction of the last ten seconds, 0 to 1, in which some task of this process's cgroup
+/// (or of the machine, if cgroups have no such figure) waited for memory, mostly for pages that were just
+/// evicted. `None` if the kernel does not account for it (before 4.20, or without CONFIG_PSI).
 pub fn pressure() -> Option<f64> {
     let own = own_limit_files().into_iter().find(|f| f.ends_with("memory.max"));
     let own = own.map(|f| f.with_file_name("memory.pressure"));
@@ -95,40 +94,41 @@ pub fn pressure() -> Option<f64> {
     some_avg10(&text.or_else(|| fs::read_to_string("/proc/pressure/memory").ok())?)
 }
 
-/// `some avg10=1.23 ...` is in per cent.
+/// Parses `some avg10=1.23 ...`, which is in per cent.
 fn some_avg10(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|l| l.strip_prefix("some "))?;
     let value = line.split(' ').find_map(|f| f.strip_prefix("avg10="))?;
     value.parse::<f64>().ok().filter(|p| (0.0..=100.0).contains(p)).map(|p| p / 100.0)
 }
 
-/// The kernel's count of file pages that were evicted and read again soon after, of the innermost control
-/// group of this process that has a memory limit.
+/// The kernel's count of file pages that were evicted and read again soon after, for the innermost cgroup of
+/// this process with a memory limit.
 #[derive(Debug)]
 pub struct Refaults(PathBuf);
 
 impl Refaults {
-    /// Finds the group. `None` if no group has a limit: the count of the whole machine says little about one
-    /// program.
+    /// Finds the cgroup. `None` if no cgroup has a limit, because the count of the whole machine says little
+    /// about one program.
     pub fn of_group() -> Option<Refaults> {
         let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
         let limited = own_limit_files().into_iter().find(|file| limit_in(file).is_some_and(|l| l < total))?;
         Some(Refaults(limited.with_file_name("memory.stat")))
     }
 
-    /// Bytes read again since the group was made. `None` where the kernel does not tell (before Linux 5.9).
+    /// Bytes read again since the cgroup was made. `None` if the kernel does not report it (before Linux
+    /// 5.9).
     pub fn bytes(&self) -> Option<u64> {
         let pages = counted(&fs::read_to_string(&self.0).ok()?, "workingset_refault_file")?;
         Some(pages.saturating_mul(rustix::param::page_size() as u64))
     }
 }
 
-/// Pages that were read back from swap since the machine started. `None` where /proc cannot be read.
+/// Number of pages read back from swap since boot. `None` if /proc cannot be read.
 pub fn swapped_in() -> Option<u64> {
     counted(&fs::read_to_string("/proc/vmstat").ok()?, "pswpin")
 }
 
-/// A counter of /proc/vmstat, or of a group's memory.stat.
+/// A counter of /proc/vmstat, or of a cgroup's memory.stat.
 fn counted(vmstat: &str, name: &str) -> Option<u64> {
     vmstat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
@@ -138,7 +138,7 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The limit files of this process's control groups, innermost first.
+/// The limit files of this process's cgroups, innermost first.
 fn own_limit_files() -> Vec<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -149,12 +149,12 @@ fn limit_in(file: &Path) -> Option<u64> {
     limit(&fs::read_to_string(file).ok()?)
 }
 
-/// A limit file's content: a number, or `max`.
+/// The content of a limit file: a number, or `max`.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The limit files of the process's groups and all groups above them.
+/// The limit files of the process's cgroups and of all their ancestors.
 fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     // `7:memory:/a/b` or, for version 2, `0::/a/b`.
@@ -163,14 +163,14 @@ fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
         let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else {
             continue;
         };
-        // Above `memory.high` (systemd: MemoryHigh=) the kernel evicts and slows the group down.
+        // Above `memory.high` (systemd: MemoryHigh=) the kernel evicts pages and slows the cgroup down.
         let (kind, names): (_, &[&str]) = match controllers {
             "" => ("cgroup2", &["memory.max", "memory.high"]),
             c if c.split(',').any(|c| c == "memory") => ("cgroup", &["memory.limit_in_bytes"]),
             _ => continue,
         };
         let Some((root, target)) = mount_of(mounts, kind) else { continue };
-        // In a container the mount shows the tree from the container's own group on.
+        // In a container the mount shows the tree from the container's own cgroup on.
         let below = Path::new(group).strip_prefix(&root).or_else(|_| Path::new(group).strip_prefix("/"));
         let Ok(below) = below else { continue };
         let group = target.join(below);
@@ -180,7 +180,7 @@ fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Root and mount point of the hierarchy of this kind that has the memory controller.
+/// Root and mount point of the hierarchy of this kind with the memory controller.
 fn mount_of(mounts: &str, kind: &str) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -239,7 +239,7 @@ mod tests {
         let status = "VmRSS:\t  173188 kB\nRssAnon:\t  160288 kB\nRssFile:\t   12900 kB\n";
         assert_eq!(anonymous_of(status), Some(160_288 << 10));
         assert_eq!(anonymous_of("VmRSS:\t 1 kB\n"), None);
-        // Other tests of this process may let go of theirs in this very moment.
+        // Other tests of this process may free memory at this very moment.
         let counted = || {
             let before = anonymous().unwrap();
             let held = vec![1_u8; 64 << 20];

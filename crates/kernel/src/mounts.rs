@@ -1,4 +1,4 @@
-//! What is mounted where, from `/proc/self/mountinfo`.
+//! The mount table of `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,25 +11,26 @@ use std::path::PathBuf;
 pub struct Mounted {
     /// Major and minor number of the file system's device (`st_dev` of its files).
     pub device: (u32, u32),
-    /// Which folder of the file system is mounted; `/` is all of it.
+    /// The folder of the file system that is mounted; `/` is all of it.
     pub root: PathBuf,
     /// Where it is mounted.
     pub target: PathBuf,
     /// File system type, with a subtype after a dot (`fuse.seekless`).
     pub fs_type: String,
-    /// What is mounted: a device's path, or a name.
+    /// The source: a device's path, or a name.
     pub source: PathBuf,
 }
 
-/// The mounts this process sees, in the order they were made; the last one of a target is the one on top.
+/// The mounts visible to this process, in the order they were made; of several at one target, the last one is
+/// on top.
 ///
 /// # Errors
-/// `/proc` is not there or not readable.
+/// `/proc` is missing or not readable.
 pub fn mounts() -> io::Result<Vec<Mounted>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
-/// Reads the text of a `mountinfo` file (proc(5)); lines that do not follow the format are left out.
+/// Parses a `mountinfo` file (proc(5)); skips lines that do not follow the format.
 pub fn parse(text: &[u8]) -> Vec<Mounted> {
     text.split(|b| *b == b'\n').filter_map(parse_line).collect()
 }
@@ -40,7 +41,7 @@ fn parse_line(line: &[u8]) -> Option<Mounted> {
     let device = (device.next()?.parse().ok()?, device.next()?.parse().ok()?);
     let root = unescape(fields.next()?);
     let target = unescape(fields.next()?);
-    // A variable number of optional fields ends with a lone dash.
+    // A variable number of optional fields ends with a single dash.
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(after.next()?).into_owned();
     Some(Mounted { device, root, target, fs_type, source: unescape(after.next()?) })
@@ -65,21 +66,20 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// `linux/fs.h`: stop writes to a file system once all it holds in memory is on the disk, its journal
-/// emptied.
+/// `linux/fs.h`: stops writes to a file system once everything in memory is on the disk and its journal is
+/// empty.
 const FIFREEZE: libc::c_ulong = 0xC004_5877;
-/// `linux/fs.h`: allow writes again.
+/// `linux/fs.h`: allows writes again.
 const FITHAW: libc::c_ulong = 0xC004_5878;
 
-/// Brings everything the file system of `file` holds in memory to its disk, its journal's backlog included,
-/// so that no write-back of older work follows. Writers wait meanwhile.
+/// Writes everything that the file system of `file` has in memory to its disk, including the journal, so that
+/// no earlier work is written back later. Writers wait meanwhile.
 ///
 /// # Errors
 /// The caller is not root, or the file system cannot be frozen.
 pub fn settle(file: BorrowedFd<'_>) -> io::Result<()> {
     let request = |code| {
-        // SAFETY: both requests take an argument that they ignore; the descriptor is open for the length of
-        // the call.
+        // SAFETY: both requests ignore their argument; the descriptor is open for the length of the call.
         match unsafe { libc::ioctl(file.as_raw_fd(), code as _, 0) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -1,10 +1,10 @@
-//! What a process at the other end of a socket may do to this one, by the kernel's word: whether it is of the
-//! same user namespace, sees the same mounts, and has the same rights.
+//! What a process at the other end of a socket may do to this one, according to the kernel: whether it is in
+//! the same user namespace, sees the same mounts, and has the same capabilities.
 //!
-//! A user number alone does not tell: root of a container has the number of root. Only files of `/proc` that
-//! every user may read are read, because a service whose capabilities are dropped may read no others. A pidfd
-//! of the connection (`SO_PEERPIDFD`, Linux 6.5) makes sure that they are of the process that connected.
-//! Before that a process that has ended, and whose number root has now, is taken for root's.
+//! A user id alone is not enough, because root of a container has root's id. Only files of `/proc` that every
+//! user may read are used, because a service without capabilities may read no others. A pidfd of the
+//! connection (`SO_PEERPIDFD`, Linux 6.5) ensures that they belong to the process that connected. On older
+//! kernels, a process that has ended, and whose process id root has now, counts as root's.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,31 +15,31 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::fdpass::Peer;
 
-/// Of a file of `/proc` no more is read: a map of users has 340 lines at most, of a table of mounts the first
-/// line is wanted.
+/// Maximum number of bytes read of a file of `/proc`: a user map has 340 lines at most, and of a mount table
+/// only the first line is needed.
 const TEXT_MAX: u64 = 16 << 10;
 
 /// `NS_GET_OWNER_UID`, `PIDFD_GET_USER_NAMESPACE` (linux/nsfs.h, linux/pidfd.h).
 const NS_GET_OWNER_UID: libc::Ioctl = 0xb704 as libc::Ioctl;
 const PIDFD_GET_USER_NAMESPACE: libc::Ioctl = 0xff09 as libc::Ioctl;
 
-/// A process beside this one.
+/// A process compared with this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// It is of the same user namespace: its numbers of users mean the same.
+    /// Whether it is in the same user namespace, so that user ids mean the same.
     pub same_users: bool,
-    /// It sees the same mounts from the same root folder.
+    /// Whether it sees the same mounts from the same root folder.
     pub same_mounts: bool,
-    /// It has every capability that this process has.
+    /// Whether it has every capability that this process has.
     pub as_capable: bool,
-    /// Number of its first mount, which no other mount namespace has.
+    /// Number of its first mount, which is unique to its mount namespace.
     pub mounts: u64,
-    /// The user that made its user namespace, where that may be asked for.
+    /// The user that made its user namespace, if that can be queried.
     pub owner: Option<u32>,
 }
 
-/// Looks at the process that made a connection. `None`: it has ended, or is in a process namespace that
-/// cannot be seen from here.
+/// Examines the process that made a connection. `None`: it has ended, or is in a process namespace that is
+/// not visible from here.
 pub fn standing(socket: BorrowedFd<'_>, peer: Peer) -> Option<Standing> {
     let pid = Pid::from_raw(peer.pid)?;
     let pidfd = pidfd_of(socket).or_else(|| pidfd_open(pid, PidfdFlags::empty()).ok())?;
@@ -51,11 +51,11 @@ pub fn standing(socket: BorrowedFd<'_>, peer: Peer) -> Option<Standing> {
     let (theirs, ours) = (capabilities(&of(&number, "status")?)?, capabilities(&of("self", "status")?)?);
     let owner = if same_users { None } else { owner_of_users(&pidfd) };
     let standing = Standing { same_users, same_mounts, as_capable: theirs & ours == ours, mounts, owner };
-    // Alive still, it had its number all the while, and what was read is its own.
+    // If it is still alive, it had its id all the while, and the values read are its own.
     is_alive(&pidfd).then_some(standing)
 }
 
-/// A pidfd is readable once its process has ended.
+/// A pidfd becomes readable when its process ends.
 fn is_alive(pidfd: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)) == Ok(0)
@@ -75,7 +75,7 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
             &raw mut length,
         )
     };
-    // SAFETY: a descriptor the call just gave us, owned by nobody else.
+    // SAFETY: a descriptor that the call just returned, without another owner.
     (done == 0 && fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -85,10 +85,10 @@ fn owner_of_users(pidfd: &OwnedFd) -> Option<u32> {
     if namespace < 0 {
         return None;
     }
-    // SAFETY: a descriptor the call just gave us, owned by nobody else.
+    // SAFETY: a descriptor that the call just returned, without another owner.
     let namespace = unsafe { OwnedFd::from_raw_fd(namespace) };
     let mut owner: libc::uid_t = 0;
-    // SAFETY: this request writes one user number.
+    // SAFETY: this request writes one user id.
     let done = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut owner) };
     (done == 0).then_some(owner)
 }

@@ -1,8 +1,8 @@
 //! Samples of tracepoints, through ring buffers that the kernel writes and this process reads.
 //!
-//! One ring a processor. The kernel copies a record into the ring of the processor on which the tracepoint
-//! was met, and goes on; where the ring is full it counts the record as lost. So what meets the tracepoint
-//! never waits for us. Every structure here is closed by the kernel with its last descriptor, however the
+//! There is one ring for each processor. The kernel copies a record into the ring of the processor on which
+//! the tracepoint was hit, and goes on; if the ring is full, it counts the record as lost. So the code at the
+//! tracepoint never waits. The kernel closes every structure here with its last descriptor, however the
 //! process ends.
 
 use std::ffi::CString;
@@ -27,7 +27,7 @@ const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
-/// `_IOW('$', 6, char *)`; the size in it is that of a pointer.
+/// `_IOW('$', 6, char *)`, with the size of a pointer.
 const IOC_SET_FILTER: libc::c_ulong = 0x4000_2406 | ((size_of::<*const u8>() as libc::c_ulong) << 16);
 
 /// Offsets in the page that the kernel shares before the ring: `data_head`, `data_tail`.
@@ -37,7 +37,7 @@ const DATA_TAIL: usize = 1032;
 /// Bytes before the raw part of a sample: header, process and thread, time, length.
 const RAW_AT: usize = 8 + 8 + 8 + 4;
 
-/// The first published layout of the kernel's `struct perf_event_attr`, which every kernel takes.
+/// The first published layout of the kernel's `struct perf_event_attr`, which every kernel accepts.
 #[derive(Default)]
 #[repr(C)]
 struct Attributes {
@@ -54,7 +54,7 @@ struct Attributes {
 }
 
 impl Attributes {
-    /// Of a tracepoint: nothing is sampled, and it is not enabled.
+    /// For a tracepoint, without samples and not enabled.
     fn of(tracepoint: u64) -> Attributes {
         Attributes {
             kind: TYPE_TRACEPOINT,
@@ -65,17 +65,17 @@ impl Attributes {
         }
     }
 
-    /// The event, of everything that runs on this processor.
+    /// Opens the event for everything that runs on this processor.
     fn open(&self, processor: i32) -> io::Result<OwnedFd> {
-        // SAFETY: `self` has the kernel's layout and says its own length; the kernel reads it and keeps
-        // nothing of it.
+        // SAFETY: `self` has the kernel's layout and states its own length; the kernel only reads it and
+        // keeps no reference to it.
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, ptr::from_ref(self), -1, processor, -1, OPEN_CLOEXEC)
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor the call just gave us, owned by nobody else.
+        // SAFETY: a descriptor that the call just returned, without another owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
@@ -91,17 +91,17 @@ pub(crate) fn silent(tracepoint: u64) -> io::Result<OwnedFd> {
 /// A record of a tracepoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
-    /// The process that met it, in our process namespace (0: not in it).
+    /// The process that hit it, in our process namespace (0: outside).
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// When, in nanoseconds of a clock that all processors share.
+    /// Its time, in nanoseconds of a clock that all processors share.
     pub time: u64,
-    /// The record, laid out as [`crate::tracepoint::Tracepoint`] says.
+    /// The record, in the layout of [`crate::tracepoint::Tracepoint`].
     pub raw: &'a [u8],
 }
 
-/// Processors that are running now, by number.
+/// Numbers of the online processors.
 ///
 /// # Errors
 /// `/sys` cannot be read.
@@ -110,7 +110,7 @@ pub fn processors() -> io::Result<Vec<i32>> {
     Ok(parse_list(text.trim()))
 }
 
-/// `0-3,8` and the like.
+/// Parses lists like `0-3,8`.
 fn parse_list(text: &str) -> Vec<i32> {
     let ranges = text.split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -119,15 +119,15 @@ fn parse_list(text: &str) -> Vec<i32> {
     ranges.flatten().collect()
 }
 
-/// What one processor's tracepoints record.
+/// The records of one processor's tracepoints.
 #[derive(Debug)]
 pub struct Ring {
-    /// Whose ring it is, and those that write into it as well.
+    /// The event that owns the ring, and those that write into it too.
     events: Vec<OwnedFd>,
     map: *mut libc::c_void,
-    /// Bytes of the ring itself, a power of two.
+    /// Size of the ring itself in bytes, a power of two.
     bytes: usize,
-    /// Where the next record is copied.
+    /// Buffer to which the next record is copied.
     record: Vec<u8>,
 }
 
@@ -135,12 +135,12 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Records these tracepoints on one processor, those of them that pass `filter` (the words of the
-    /// kernel's event filters). The descriptor is readable when a quarter of the ring is full.
+    /// Records these tracepoints on one processor, if they pass their filter (in the syntax of the kernel's
+    /// event filters). The descriptor becomes readable when a quarter of the ring is full.
     ///
     /// # Errors
-    /// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, or where the ring is larger than this
-    /// user may have; `ENODEV`: the processor is not running; `ENOENT`: no such tracepoint.
+    /// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, or if the ring is larger than this user
+    /// may have; `ENODEV`: the processor is offline; `ENOENT`: no such tracepoint.
     pub fn open(processor: i32, tracepoints: &[(u64, &str)], pages: usize) -> io::Result<Ring> {
         let bytes = pages.next_power_of_two() * page_bytes() as usize;
         let mut events: Vec<OwnedFd> = Vec::new();
@@ -162,7 +162,7 @@ impl Ring {
         let first = events.first().ok_or(io::ErrorKind::InvalidInput)?.as_fd();
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let whole = bytes + page_bytes() as usize;
-        // SAFETY: the kernel chooses a free address, nothing of ours is replaced.
+        // SAFETY: the kernel chooses a free address, so no existing mapping is replaced.
         let map = unsafe { mmap(ptr::null_mut(), whole, protection, flags, first, 0)? };
         let ring = Ring { map, bytes, record: Vec::new(), events };
         for other in &ring.events[1..] {
@@ -178,7 +178,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Hands over every record that is there, oldest first; how many were lost before them.
+    /// Passes every record in the ring to `take`, oldest first. Returns how many were lost before them.
     pub fn drain(&mut self, mut take: impl FnMut(Sample<'_>)) -> u64 {
         let head = self.position(DATA_HEAD).load(Ordering::Acquire);
         let tail = self.position(DATA_TAIL).load(Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl Ring {
             let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
             let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
             if size < header.len() || size as u64 > head - at {
-                // Nothing behind a record that makes no sense can be found.
+                // Nothing behind an invalid record can be found.
                 at = head;
                 break;
             }
@@ -209,7 +209,7 @@ impl Ring {
             at += size as u64;
         }
         if at != tail {
-            // After the copies: from here on the kernel writes over them.
+            // After the copies, because from here on the kernel may overwrite them.
             self.position(DATA_TAIL).store(at, Ordering::Release);
         }
         lost
@@ -221,7 +221,7 @@ impl Ring {
         unsafe { &*self.map.byte_add(offset).cast::<AtomicU64>() }
     }
 
-    /// Copies bytes out of the ring, which may go round its end.
+    /// Copies bytes out of the ring, which may wrap around its end.
     fn copy(&self, position: u64, into: &mut [u8]) {
         let start = (position % self.bytes as u64) as usize;
         let first = into.len().min(self.bytes - start);

@@ -1,23 +1,24 @@
-//! Bringing bytes into the page cache, in order, and knowing when they are there.
+//! Brings bytes into the page cache, in order, and determines when they are there.
 //!
-//! `POSIX_FADV_WILLNEED` (and `readahead(2)`, which is the same code) starts reads without waiting - but the
+//! `POSIX_FADV_WILLNEED` (and `readahead(2)`, which is the same code) starts reads without waiting. But the
 //! kernel silently cuts each call to the larger of `max_sectors_kb` and `read_ahead_kb`. So [`bring_in`]
-//! submits a piece in steps of that size, all of them before it waits for the first: the disk then has the
+//! submits a piece in steps of that size, all of them before it waits for the first: then the disk has the
 //! whole piece in its queue and streams. It waits by reading one byte of the last page of each step, which
-//! sleeps until that page is read; mostly the pages before are there too then. `mincore` tells (`cachestat`
-//! counts a page in flight, or one whose read failed, as present), and what is not - cut off, overtaken by
-//! the drive's own order, failed - is asked for once more and waited for page by page.
+//! sleeps until that page is read; mostly the pages before are there too by then. `mincore` shows this
+//! (`cachestat` counts a page in flight, or one whose read failed, as present). Pages that are missing (cut
+//! off, overtaken by the drive's own order, failed) are requested once more and waited for page by page.
 //!
-//! Where memory is short, pages are evicted before their turn to be waited for comes. To read them then one
-//! by one would cost a seek each. So `cachestat` is asked before each wait whether the step is there or
-//! coming, and if it is not, all that is left of the piece is submitted again.
+//! If memory is short, pages are evicted before they are waited for. Reading them one by one would cost a
+//! seek each. So before each wait `cachestat` is asked whether the step is resident or in flight, and if not,
+//! all that is left of the piece is submitted again.
 //!
-//! The descriptor a server passes shares its `struct file` with the server: advice on it, or a read through
-//! it, would change the server's own read-ahead. So the file is opened again ([`Source::reopen`]) and *that*
-//! descriptor is told `POSIX_FADV_RANDOM`: its waiting reads start no read-ahead of their own. Until it is,
-//! and where it cannot be (no permission, no /proc) or must not be (opening a FUSE file throws its cached
-//! pages away, unless its server says otherwise), the passed descriptor is used ([`Source::passed`]), but
-//! only in ways that leave no trace in it: read-ahead, and page faults through a mapping to wait.
+//! The descriptor that a server passes shares its `struct file` with the server: an advice on it, or a read
+//! through it, would change the server's own read-ahead. So the file is opened again ([`Source::reopen`]),
+//! and *that* descriptor gets `POSIX_FADV_RANDOM`, so that its waiting reads start no read-ahead of their
+//! own. Until the file is opened again, the passed descriptor is used ([`Source::passed`]), but only in ways
+//! that leave no trace in it: read-ahead, and page faults through a mapping to wait. The same applies if the
+//! file cannot be opened again (no permission, no /proc) or must not be (opening a FUSE file drops its cached
+//! pages, unless its server says otherwise).
 
 use std::fmt;
 use std::io;
@@ -34,41 +35,42 @@ use seekless_base::wants::{PIECE, parts};
 use crate::deferred::{Closer, DeferredFd};
 use crate::residency::{cachestat, mincore, page_bytes, pages_of};
 
-/// How often a page is looked at where nothing better is to be had (before Linux 5.14). A disk moves about
-/// 100 KiB meanwhile.
+/// Polling interval for a page if nothing better is available (before Linux 5.14). A disk transfers about 100
+/// KiB meanwhile.
 const POLL: Duration = Duration::from_millis(1);
 
 /// `f_type` of FUSE file systems (linux/magic.h).
 pub(crate) const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 
-/// After this long polling gives up: a page whose read failed looks like one on its way for ever.
+/// Maximum time of polling, because a page whose read failed seems to be in flight for ever.
 const POLL_MAX: Duration = Duration::from_secs(5);
 
-/// A file to bring bytes in from.
+/// A file from which bytes are brought in.
 #[derive(Debug)]
 pub struct Source {
     fd: DeferredFd,
-    /// Whether the `struct file` is ours alone.
+    /// Whether no other process shares the `struct file`.
     own: bool,
 }
 
 impl Source {
     /// A descriptor that shares its `struct file` with another process. It is used only in ways that leave no
-    /// trace in that.
+    /// trace there.
     pub fn passed(fd: OwnedFd) -> Source {
         Source { fd: DeferredFd::new(fd), own: false }
     }
 
-    /// A descriptor whose struct file no other process uses: that of a pre-content event, which raises no
-    /// events itself. Opening *that* file again would, and the reader of events would wait for itself.
+    /// A descriptor whose struct file no other process uses, such as that of a pre-content event, which
+    /// raises no events itself. Opening *that* file again would raise some, and the reader of events would
+    /// wait for itself.
     pub fn own(fd: OwnedFd) -> Source {
         let _ = fadvise(&fd, 0, None, Advice::Random);
         Source { fd: DeferredFd::new(fd), own: true }
     }
 
     /// Opens the file behind a descriptor again, read-only. `None`: it must not be opened again, because that
-    /// throws away what is in memory of it (FUSE). May wait for the file's server, or for a program that
-    /// scans what is opened.
+    /// would drop its cached pages (FUSE). May wait for the file's server, or for a program that scans opened
+    /// files.
     ///
     /// # Errors
     /// Those of `open`: no permission, no `/proc`, another process's lease.
@@ -77,23 +79,23 @@ impl Source {
             return Ok(None);
         }
         let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
-        // Without NONBLOCK, opening a file under another process's lease waits for it to be given up, up to
-        // 45 seconds (/proc/sys/fs/lease-break-time). Reads of regular files do not look at it.
+        // Without NONBLOCK, opening a file under another process's lease waits until it is given up, up to 45
+        // seconds (/proc/sys/fs/lease-break-time). Reads of regular files ignore the flag.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        // Without NOATIME our one-byte reads would write access times; it takes the owner or CAP_FOWNER.
+        // Without NOATIME our one-byte reads would write access times; it needs the owner or CAP_FOWNER.
         let again = rustix::fs::open(path.as_str(), flags | OFlags::NOATIME, Mode::empty())
             .or_else(|_| rustix::fs::open(path.as_str(), flags, Mode::empty()))?;
-        // The advice is refused by some network file systems; then the wait costs a little read-ahead,
-        // nothing more.
+        // Some network file systems refuse the advice; then the waits cause a little read-ahead, nothing
+        // more.
         Ok(Some(Source::own(again)))
     }
 
-    /// Has the descriptor closed there ([`DeferredFd::closed_by`]).
+    /// Sets how the descriptor is closed ([`DeferredFd::closed_by`]).
     pub fn closed_by(&self, closer: &Closer) {
         self.fd.closed_by(closer);
     }
 
-    /// Whether reads through this descriptor leave other holders' alone.
+    /// Whether reads through this descriptor do not affect other holders'.
     pub fn is_own(&self) -> bool {
         self.own
     }
@@ -105,22 +107,22 @@ impl AsFd for Source {
     }
 }
 
-/// What came of a piece that was brought in without an error.
+/// The result of a piece brought in without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// Pages that were neither there nor coming and had to be asked for a second time: cut by the kernel, or
-    /// evicted.
+    /// Pages that were neither resident nor in flight and had to be requested again: cut off by the kernel,
+    /// or evicted.
     pub second_try: u64,
-    /// Pages that are not in memory all the same: evicted faster than they come.
+    /// Pages that are not in memory all the same: evicted faster than they arrive.
     pub lost: u64,
 }
 
 /// Why a piece could not be brought in.
 #[derive(Debug)]
 pub struct BringError {
-    /// Where the error was met, as a file offset.
+    /// File offset of the error.
     pub at: u64,
-    /// The error; `EIO` from the disk, usually.
+    /// The error; usually `EIO` from the disk.
     pub error: io::Error,
 }
 
@@ -132,29 +134,29 @@ impl fmt::Display for BringError {
 
 impl std::error::Error for BringError {}
 
-/// Sizes of the steps of [`bring_in`].
+/// Step sizes of [`bring_in`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// Bytes a single read-ahead call reaches: [`crate::topology::QueueLimits::read_ahead_cut`].
+    /// Bytes covered by one read-ahead call: [`crate::topology::QueueLimits::read_ahead_cut`].
     pub submit: u64,
     /// Bytes between two reports of progress.
     pub report: u64,
 }
 
-/// What [`bring_in`] tells on its way, in file offsets.
+/// Progress of [`bring_in`], in file offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Came {
-    /// The bytes before this one have arrived.
+    /// The bytes before this offset have arrived.
     Upto(u64),
-    /// These bytes were in memory, or seemed to be on their way, and are gone: they are read again.
+    /// These bytes were in memory, or seemed to be in flight, and are gone: they are read again.
     Gone(u64, u64),
 }
 
 /// Brings `[offset, offset + len)` into memory and returns when all of it is there. Bytes beyond the end of
-/// the file are nothing to wait for.
+/// the file are not waited for.
 ///
 /// # Errors
-/// The first error a read meets; bytes reported before it are in memory.
+/// The first error of a read; bytes reported before it are in memory.
 pub fn bring_in(
     source: &Source,
     offset: u64,
@@ -163,7 +165,7 @@ pub fn bring_in(
     mut tell: impl FnMut(Came),
 ) -> Result<Brought, BringError> {
     start(source, offset, len, steps)?;
-    // Where the kernel counts nothing of what was submitted just now, it counts nothing of this file.
+    // If the kernel counts nothing of what was just submitted, it counts nothing of this file.
     let (uncounted, pages) = absent(source, offset, len);
     let counts = uncounted < pages;
     let mut brought = Brought::default();
@@ -186,10 +188,10 @@ pub fn bring_in(
 }
 
 /// Submits the reads of `[offset, offset + len)` without waiting for them. [`bring_in`] of the same bytes
-/// waits: files started together are in the disk's queue together.
+/// waits. So files started together are in the disk's queue together.
 ///
 /// # Errors
-/// The first read that cannot be submitted; those before it are.
+/// The first read that cannot be submitted; those before it were submitted.
 pub fn start(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(), BringError> {
     for part in parts(offset, offset.saturating_add(len), steps.submit.max(page_bytes())) {
         let submitted = will_need(source, part.start, part.end - part.start);
@@ -198,8 +200,8 @@ pub fn start(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(),
     Ok(())
 }
 
-/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages that no process maps go.
-/// A hint: pages that are in use, dirty or mapped stay, and an error means that nothing was given back.
+/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages that no process maps are
+/// dropped. A hint: pages in use, dirty or mapped stay, and an error means that nothing was given back.
 pub fn give_back(source: &Source, offset: u64, len: u64) {
     // Zero would mean to the end of the file.
     if let Some(len) = NonZeroU64::new(len) {
@@ -227,7 +229,7 @@ fn wait_for(source: &Source, from: u64, upto: u64) -> Result<(), BringError> {
     wait_for_page(source, ((upto - 1) / page_bytes() * page_bytes()).max(from))
 }
 
-/// Sleeps until the page holding byte `at` has been read.
+/// Sleeps until the page that contains byte `at` has been read.
 fn wait_for_page(source: &Source, at: u64) -> Result<(), BringError> {
     let fail = |error: io::Error| BringError { at, error };
     if source.own {
@@ -237,7 +239,7 @@ fn wait_for_page(source: &Source, at: u64) -> Result<(), BringError> {
     }
     match populate(source.as_fd(), at) {
         Err(Errno::INVAL) => poll_for_page(source, at).map_err(fail),
-        // A signal of "bus error" was averted: the read failed, unless the file has been cut short meanwhile.
+        // EFAULT instead of a bus error: the read failed, unless the file has been truncated meanwhile.
         Err(Errno::FAULT) if rustix::fs::fstat(source).is_ok_and(|s| at < s.st_size as u64) => {
             Err(fail(Errno::IO.into()))
         }
@@ -246,7 +248,7 @@ fn wait_for_page(source: &Source, at: u64) -> Result<(), BringError> {
     }
 }
 
-/// Waits for a page by way of a mapping. Faults through a mapping marked "random" neither use nor change the
+/// Waits for a page through a mapping. Faults through a mapping marked "random" neither use nor change the
 /// read-ahead state of the `struct file`.
 ///
 /// # Errors
@@ -255,22 +257,22 @@ fn wait_for_page(source: &Source, at: u64) -> Result<(), BringError> {
 fn populate(file: BorrowedFd<'_>, at: u64) -> Result<(), Errno> {
     let len = page_bytes() as usize;
     let start = at / page_bytes() * page_bytes();
-    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never
-    // dereferenced by us, and populating reports what would be a bus error as EFAULT.
+    // SAFETY: the kernel chooses a free address, so no existing mapping is replaced; the mapping is never
+    // dereferenced here, and populating reports what would be a bus error as EFAULT.
     let map = unsafe {
         mm::mmap(std::ptr::null_mut(), len, mm::ProtFlags::READ, mm::MapFlags::SHARED, file, start)?
     };
-    // SAFETY: `map` is the mapping of `len` bytes just made; neither advice changes what its bytes are.
+    // SAFETY: `map` is the mapping of `len` bytes just made; neither advice changes the content of its bytes.
     let done = unsafe {
         mm::madvise(map, len, mm::Advice::Random)
             .and_then(|()| rustix::io::retry_on_intr(|| mm::madvise(map, len, mm::Advice::LinuxPopulateRead)))
     };
-    // SAFETY: exactly the mapping made above; no reference into it exists.
+    // SAFETY: exactly the mapping made above; no reference to it exists.
     unsafe { mm::munmap(map, len)? };
     done
 }
 
-/// Waits for a page where [`populate`] is not to be had.
+/// Waits for a page if [`populate`] is not available.
 fn poll_for_page(source: &Source, at: u64) -> io::Result<()> {
     let started = Instant::now();
     while !missing_pages(source, at, at + 1)?.is_empty() {
@@ -282,7 +284,7 @@ fn poll_for_page(source: &Source, at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks once more for pages of the step that are not there, and waits for them.
+/// Requests the missing pages of the step again, and waits for them.
 fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError> {
     let fail = |error| BringError { at: from, error };
     let late = missing_pages(source, from, upto).map_err(fail)?;
@@ -304,8 +306,8 @@ fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError
     Ok(Brought { second_try: pages_of(from, len).saturating_sub(coming), lost })
 }
 
-/// Pages of these bytes, and of the file, that are neither in memory nor on their way, none where the kernel
-/// does not tell; and all of them.
+/// Number of pages of these bytes, within the file, that are neither in memory nor in flight (0 if the kernel
+/// does not report it); and the number of all pages.
 fn absent(source: &Source, offset: u64, len: u64) -> (u64, u64) {
     let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
     let len = len.min(size.saturating_sub(offset));
@@ -314,7 +316,7 @@ fn absent(source: &Source, offset: u64, len: u64) -> (u64, u64) {
     (pages.saturating_sub(there), pages)
 }
 
-/// The stretches of `[from, upto)` that have not been read.
+/// The ranges of `[from, upto)` that have not been read.
 fn missing_stretches(source: &Source, from: u64, upto: u64) -> io::Result<Vec<(u64, u64)>> {
     let page = page_bytes();
     let pages = missing_pages(source, from, upto)?;
@@ -322,8 +324,8 @@ fn missing_stretches(source: &Source, from: u64, upto: u64) -> io::Result<Vec<(u
     Ok(runs.map(|run| (run[0] * page, (run[run.len() - 1] + 1) * page)).collect())
 }
 
-/// Numbers of the pages of `[from, upto)`, and of the file, that have not been read. Empty where the kernel
-/// does not tell the truth about this file to us: their next reader then waits for them.
+/// Numbers of the pages of `[from, upto)`, within the file, that have not been read. Empty if the kernel does
+/// not report this truthfully to this process; then their next reader waits for them.
 fn missing_pages(source: &Source, from: u64, upto: u64) -> io::Result<Vec<u64>> {
     let size = rustix::fs::fstat(source)?.st_size as u64;
     let len = upto.min(size).saturating_sub(from);

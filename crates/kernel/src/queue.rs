@@ -1,6 +1,6 @@
-//! A block device's request queue: reading and setting `/sys/block/X/queue`, and how much the device is used.
+//! A block device's request queue: reads and sets `/sys/block/X/queue`, and reads the use of the device.
 //!
-//! The directory holding all devices is a parameter, so that tests can build one of their own.
+//! The directory of all devices is a parameter, so that tests can build one.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,31 +9,31 @@ use std::path::{Path, PathBuf};
 
 use crate::topology::is_device_name;
 
-/// Settings of a queue that bear on sequential reading. What the device does not have is `None`.
+/// Settings of a queue that affect sequential reading. `None` if the device does not have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSettings {
-    /// Largest read-ahead of the kernel, KiB.
+    /// The kernel's maximum read-ahead, KiB.
     pub read_ahead_kb: Option<u64>,
-    /// Largest single command, KiB.
+    /// Maximum length of a single command, KiB.
     pub max_sectors_kb: Option<u64>,
-    /// Largest the driver takes, KiB.
+    /// Maximum length that the driver accepts, KiB.
     pub max_hw_sectors_kb: Option<u64>,
-    /// Requests the scheduler holds.
+    /// Number of requests in the scheduler.
     pub nr_requests: Option<u64>,
-    /// Scheduler in use.
+    /// The current scheduler.
     pub scheduler: Option<String>,
-    /// Schedulers to choose from.
+    /// The available schedulers.
     pub schedulers: Vec<String>,
-    /// Commands the device itself queues (NCQ, TCQ).
+    /// Number of commands that the device itself queues (NCQ, TCQ).
     pub queue_depth: Option<u64>,
-    /// Whether the kernel takes it for a disk that turns.
+    /// Whether the kernel considers it a rotating disk.
     pub rotational: bool,
 }
 
 /// One setting, as a path under the device and a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Setting {
-    /// `queue/scheduler`. Set first: changing it resets `nr_requests`.
+    /// `queue/scheduler`. Set first, because changing it resets `nr_requests`.
     Scheduler,
     /// `device/queue_depth`.
     QueueDepth,
@@ -46,7 +46,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Every setting, in the order they must be written.
+    /// All settings, in the order they must be written.
     pub const ALL: [Setting; 5] =
         [Setting::Scheduler, Setting::QueueDepth, Setting::Requests, Setting::MaxSectors, Setting::ReadAhead];
 
@@ -79,14 +79,14 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The queue of `name` (`sda`, `loop0`) in `sys_block`, on a running system `/sys/block`. What is no name
-    /// of a device has none.
+    /// The queue of `name` (`sda`, `loop0`) in `sys_block`, on a running system `/sys/block`. Without
+    /// settings if it is not a valid device name.
     pub fn new(sys_block: &Path, name: &str) -> Queue {
         let name = if is_device_name(name) { name } else { "no-device" };
         Queue { dir: sys_block.join(name) }
     }
 
-    /// All settings as they are.
+    /// The current settings.
     pub fn settings(&self) -> QueueSettings {
         let number = |path: &str| self.text(path)?.parse().ok();
         let choice = self.text("queue/scheduler").unwrap_or_default();
@@ -103,25 +103,26 @@ impl Queue {
         }
     }
 
-    /// One setting's value, the chosen one of a list in brackets.
+    /// One setting's value; of a list, the chosen one in brackets.
     pub fn get(&self, setting: &Setting) -> Option<String> {
         let text = self.text(setting.path())?;
         let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         Some(chosen.map_or(text.clone(), |(chosen, _)| chosen.to_string()))
     }
 
-    /// Sets one.
+    /// Sets one setting.
     ///
     /// # Errors
-    /// What the kernel says: no permission, a value it does not take.
+    /// Those of the kernel: no permission, an invalid value.
     pub fn set(&self, setting: &Setting, value: &str) -> io::Result<()> {
         let path = self.dir.join(setting.path());
-        // Without creating: a setting this device does not have must not become a file of a test tree either.
+        // Without creating the file, so that a missing setting does not become a file in a test's tree
+        // either.
         let file = File::options().write(true).truncate(true).open(path)?;
         file.write_all_at(value.as_bytes(), 0)
     }
 
-    /// Counts of use, kept open for cheap repeated reading.
+    /// The counters of use, kept open for cheap repeated reading.
     ///
     /// # Errors
     /// There is no such file.
@@ -129,7 +130,7 @@ impl Queue {
         Ok(Usage { stat: File::open(self.dir.join("stat"))? })
     }
 
-    /// Bytes of the smallest read.
+    /// Length of the smallest read in bytes.
     pub fn logical_block(&self) -> Option<u64> {
         self.text("queue/logical_block_size")?.parse().ok()
     }
@@ -157,12 +158,12 @@ pub struct Used {
     pub in_flight: u64,
     /// Reads and writes completed.
     pub commands: u64,
-    /// Milliseconds with at least one request under way.
+    /// Milliseconds with at least one request in flight.
     pub busy_ms: u64,
 }
 
 impl Usage {
-    /// The counts now.
+    /// The current counts.
     ///
     /// # Errors
     /// The device is gone.

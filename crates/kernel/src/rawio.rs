@@ -1,4 +1,4 @@
-//! Reads of a disk itself, past the page cache (`O_DIRECT`), to time them.
+//! Direct reads of a disk (`O_DIRECT`), to time them.
 //!
 //! The descriptor is opened read-only; nothing here can write.
 
@@ -7,10 +7,10 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Alignment of the buffer: no device asks for more than a page.
+/// Alignment of the buffer: no device needs more than a page.
 const ALIGN: usize = 4096;
 
-/// An open disk and a buffer to read into.
+/// An open disk and a read buffer.
 #[derive(Debug)]
 pub struct RawDisk {
     file: File,
@@ -21,11 +21,11 @@ pub struct RawDisk {
 }
 
 impl RawDisk {
-    /// Opens a block device (or, for tests, a file on a file system that can do it) for reads of up to
+    /// Opens a block device (or, for tests, a file on a file system that supports it) for reads of up to
     /// `read_max` bytes.
     ///
     /// # Errors
-    /// Those of `open`; `EINVAL` where reads past the page cache are not possible.
+    /// Those of `open`; `EINVAL` if direct I/O is not supported.
     pub fn open(path: &Path, read_max: usize) -> io::Result<RawDisk> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -36,7 +36,7 @@ impl RawDisk {
         let bytes = file.seek(SeekFrom::End(0))?;
         let len = read_max.next_multiple_of(ALIGN);
         let memory = vec![0u8; len + ALIGN];
-        // The allocation does not move while the vector is not grown, which it never is.
+        // The allocation does not move unless the vector grows, which it never does.
         let start = memory.as_ptr().align_offset(ALIGN).min(ALIGN);
         Ok(RawDisk { file, memory, start, len, sectors: bytes / 512 })
     }
@@ -46,7 +46,7 @@ impl RawDisk {
         self.sectors
     }
 
-    /// Reads sectors from `lba` on. Address and length must be multiples of the device's logical block.
+    /// Reads sectors from `lba` on. Address and length must be multiples of the device's logical block size.
     ///
     /// # Errors
     /// Those of the device; a length above the buffer's or past the end of the disk is `InvalidInput`.

@@ -1,17 +1,17 @@
-//! Is it in the page cache? Asked without reading anything.
+//! Whether bytes are in the page cache, without reading anything.
 //!
-//! Three ways, each with a trap:
+//! There are three ways, each with a pitfall:
 //!
 //! - `cachestat` (Linux 6.5) counts pages of a range in 0.6 us for 512 KiB. A page whose read is still in
-//!   flight counts as present, which is right for us: its next reader waits on that page, not in a queue. On
-//!   overlayfs it looks at the wrong inode and counts nothing, ever; there `mincore` is asked instead.
-//! - `mmap` + `mincore` costs ten times that, but is everywhere. Since Linux 5.2 it tells a process that
+//!   flight counts as present, which is right here: its next reader waits for that page, not in a queue. On
+//!   overlayfs it checks the wrong inode and never counts anything; there `mincore` is used instead.
+//! - `mmap` + `mincore` costs ten times that, but works everywhere. Since Linux 5.2 it tells a process that
 //!   neither owns nor may write the file that *everything* is resident; since 6.14, and in the stable series
-//!   of early 2025, `cachestat` gives such a process `EPERM`. A server whose workers run as `www-data` and
-//!   whose files belong to `root` is exactly that case, so `mincore` is believed only where the kernel
-//!   answers truthfully and the outcome is otherwise [`Residency::Unknown`].
-//! - `preadv2` with `RWF_NOWAIT` of one byte answers anybody, but on a miss it starts a small read of its
-//!   own, the very thing to avoid on a disk that seeks. It is for ranges believed to be resident
+//!   of early 2025, `cachestat` returns `EPERM` to such a process. A server whose workers run as `www-data`
+//!   and whose files belong to `root` is exactly that case. So `mincore` is used only where the kernel
+//!   answers truthfully, and otherwise the result is [`Residency::Unknown`].
+//! - `preadv2` with `RWF_NOWAIT` of one byte works for every process, but on a miss it starts a small read of
+//!   its own, which must be avoided on a disk that seeks. It is for ranges believed to be resident
 //!   ([`nowait_page_resident`]).
 
 use std::io;
@@ -21,25 +21,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// `cachestat(2)`: one number on every architecture Rust builds for; libc 0.2 names it on a few only.
+/// `cachestat(2)`: one number on every architecture that Rust builds for; libc 0.2 defines it on a few only.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// How much of a file is mapped at once to ask `mincore`: its answer, a byte a page, fits a small stack
-/// buffer.
+/// Number of pages mapped at once to call `mincore`: its result, a byte a page, fits a small stack buffer.
 const MINCORE_PAGES: usize = 512;
 
 /// Whether a range of a file is in the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
-    /// All of it, or on its way.
+    /// All of it is, or is in flight.
     Resident,
     /// Not all of it.
     Missing,
-    /// The kernel will not tell this process.
+    /// The kernel does not tell this process.
     Unknown,
 }
 
-/// What `cachestat` counts, in pages of the range asked about.
+/// The counts of `cachestat`, in pages of the given range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CacheStat {
@@ -51,7 +50,7 @@ pub struct CacheStat {
     pub writeback: u64,
     /// Evicted at some time.
     pub evicted: u64,
-    /// Evicted so lately that its absence means memory is short.
+    /// Evicted so lately that memory must be short.
     pub recently_evicted: u64,
 }
 
@@ -61,7 +60,7 @@ struct CacheStatRange {
     length: u64,
 }
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
@@ -75,11 +74,11 @@ pub fn pages_of(offset: u64, length: u64) -> u64 {
     (offset.saturating_add(length - 1)) / page - offset / page + 1
 }
 
-/// Counts pages of `length` bytes from `offset`. `length` 0 means nothing here (to the kernel: to the end of
-/// the file).
+/// Counts pages of `length` bytes from `offset`. `length` 0 means no bytes here (for the kernel: to the end
+/// of the file).
 ///
 /// # Errors
-/// `ENOSYS` before Linux 6.5 and under some seccomp filters, `EPERM` where the process neither owns nor may
+/// `ENOSYS` before Linux 6.5 and under some seccomp filters, `EPERM` if the process neither owns nor may
 /// write the file (6.14), `EOPNOTSUPP` on huge-page file systems, `EBADF`.
 pub fn cachestat(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<CacheStat> {
     let mut stat = CacheStat::default();
@@ -88,19 +87,19 @@ pub fn cachestat(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<C
     }
     let range = CacheStatRange { offset, length };
     // SAFETY: both structures have the kernel's layout (u64 fields in its order) and live across the call,
-    // which reads the one and writes the other.
+    // which reads one and writes the other.
     let done =
         unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
     if done == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Set once `cachestat` has turned out not to exist, so that it is not tried on every call of a hot path.
+/// Set once `cachestat` is found not to exist, so that it is not tried on every call of a hot path.
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// Whether all of `length` bytes from `offset` are in the page cache, or on their way there. The caller cuts
-/// the range at the end of the file: bytes beyond it are never resident.
+/// Whether all of `length` bytes from `offset` are in the page cache, or in flight. The caller cuts the range
+/// at the end of the file, because bytes beyond it are never resident.
 ///
-/// `owner_uid` is the file's owner (`st_uid`): `mincore` is believed only by its owner and by root.
+/// `owner_uid` is the file's owner (`st_uid`): `mincore` is trusted only by its owner and by root.
 pub fn residency(file: BorrowedFd<'_>, offset: u64, length: u64, owner_uid: u32) -> Residency {
     if length == 0 {
         return Residency::Resident;
@@ -129,15 +128,16 @@ pub fn residency(file: BorrowedFd<'_>, offset: u64, length: u64, owner_uid: u32)
     }
 }
 
-/// Whether a file is on overlayfs, whose inodes have no pages of their own: those are the underlying file's.
+/// Whether a file is on overlayfs, whose inodes have no pages of their own: those belong to the underlying
+/// file.
 fn is_overlay(file: BorrowedFd<'_>) -> bool {
     crate::fstype::of(file).is_some_and(|fs| fs.magic == crate::fstype::OVERLAY)
 }
 
-/// Bytes from `offset` on, at most `length`, that are in the page cache without a gap.
+/// Number of bytes from `offset` on, at most `length`, that are in the page cache without a gap.
 ///
-/// Uses `cachestat` by halving (a few calls whatever the length), so it needs a file this process owns or may
-/// write. On overlayfs `mincore`.
+/// Uses `cachestat` with bisection (a few calls for any length), so it needs a file that this process owns or
+/// may write. On overlayfs `mincore`.
 ///
 /// # Errors
 /// Those of [`cachestat`].
@@ -170,11 +170,11 @@ pub fn resident_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Re
     Ok(bytes_of(yes).min(length))
 }
 
-/// Bytes from `offset` on, at most `length`, that are not in the page cache, up to the first page that is;
-/// one on its way there counts as missing.
+/// Number of bytes from `offset` on, at most `length`, that are not in the page cache, up to the first page
+/// that is; a page in flight counts as missing.
 ///
 /// # Errors
-/// Those of [`mincore`], and its limits.
+/// Those of [`mincore`], with its limitations.
 pub fn missing_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
     let mut end = offset;
     mincore(file, offset, length, |number, resident| {
@@ -186,8 +186,8 @@ pub fn missing_prefix(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Res
     Ok((end - offset).min(length))
 }
 
-/// The stretches `[from, upto)` of `length` bytes from `offset` on that are in the page cache, the first
-/// `most` of them. One `cachestat` where there are none or there is nothing else, which is nearly always.
+/// The ranges `[from, upto)` of `length` bytes from `offset` on that are in the page cache, the first `most`
+/// of them. Needs one `cachestat` if nothing or everything is there, which is nearly always.
 ///
 /// # Errors
 /// Those of [`cachestat`] and [`mincore`].
@@ -219,16 +219,16 @@ pub fn resident_stretches(
         true
     })?;
     if stretches == [(offset, end)] {
-        // Not what the kernel counted a moment ago: the rest has come since, or `mincore` is not for us to
-        // believe.
+        // This differs from the count of a moment ago: the rest has arrived since, or `mincore` cannot be
+        // trusted.
         let there = resident_prefix(file, offset, length)?;
         stretches = [(offset, offset + there)].into_iter().filter(|(from, upto)| from < upto).collect();
     }
     Ok(stretches)
 }
 
-/// Tells `visit` for each page of the range, in order, its number in the file and whether `mincore` calls it
-/// resident, until it returns false. See the module's words on when that is the truth.
+/// Calls `visit` for each page of the range, in order, with its number in the file and whether `mincore`
+/// calls it resident, until it returns false. The module's documentation says when that is the truth.
 ///
 /// # Errors
 /// Those of `mmap` and `mincore`: no permission to read, no address space left, not a mappable file.
@@ -261,8 +261,8 @@ fn mincore_window(
     bytes: usize,
     states: &mut [u8; MINCORE_PAGES],
 ) -> Result<(), Errno> {
-    // SAFETY: the kernel chooses a free address, nothing of ours is replaced; the mapping is never
-    // dereferenced, so a file that shrinks cannot fault us.
+    // SAFETY: the kernel chooses a free address, so no existing mapping is replaced; the mapping is never
+    // dereferenced, so a file that shrinks cannot cause a fault.
     let at = unsafe {
         rustix::mm::mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, offset)?
     };
@@ -270,7 +270,7 @@ fn mincore_window(
     // a page.
     let done = unsafe { libc::syscall(libc::SYS_mincore, at, bytes, states.as_mut_ptr()) };
     let result = if done == 0 { Ok(()) } else { Err(last_errno()) };
-    // SAFETY: exactly the mapping made above; no reference into it exists.
+    // SAFETY: exactly the mapping made above; no reference to it exists.
     unsafe { rustix::mm::munmap(at, bytes)? };
     result
 }
@@ -279,14 +279,14 @@ fn last_errno() -> Errno {
     io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// Whether the page holding byte `offset` can be read at once (`RWF_NOWAIT`, one byte). On a miss the kernel
-/// starts a small read there, so ask only about what should be resident.
+/// Whether the page that contains byte `offset` can be read at once (`RWF_NOWAIT`, one byte). On a miss the
+/// kernel starts a small read there, so use it only for bytes that should be resident.
 pub fn nowait_page_resident(file: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = 0u8;
     let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: one vector over one byte of ours, alive across the call. The system call is made directly: the
-    // libc function of that name is one the shim intercepts. On 64-bit the kernel ignores the offset's second
-    // half.
+    // SAFETY: one vector with one local byte, alive across the call. The system call is made directly,
+    // because the shim intercepts the libc function of that name. On 64-bit the kernel ignores the offset's
+    // second half.
     let got = unsafe {
         libc::syscall(libc::SYS_preadv2, file.as_raw_fd(), &raw const part, 1, offset, 0, libc::RWF_NOWAIT)
     };
@@ -299,14 +299,14 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
 
-    /// Beside the test program: the build folder is on a disk more often than /tmp is.
+    /// Beside the test program: the build folder is more often on a disk than /tmp.
     fn target_dir() -> std::path::PathBuf {
         let exe = std::env::current_exe().unwrap();
         exe.parent().unwrap().to_path_buf()
     }
 
-    /// A file of `pages` pages, on disk and out of the cache but for those read; `None` where the file system
-    /// under the temporary folder keeps everything (tmpfs).
+    /// A file of `pages` pages, on disk and not in the cache except for those read; `None` if the file system
+    /// keeps everything in memory (tmpfs).
     fn cold_file(pages: u64) -> Option<std::fs::File> {
         let mut file = tempfile::tempfile_in(target_dir()).ok()?;
         file.write_all(&vec![7u8; (pages * page_bytes()) as usize]).unwrap();

@@ -1,20 +1,21 @@
-//! A bounded, lossy queue in shared memory: many processes tell one daemon what they read.
+//! A bounded, lossy queue in shared memory, through which many processes report their reads to one daemon.
 //!
 //! A read that hits must cost next to nothing, so its report is a few stores: no system call, no lock, no
-//! waiting. When the ring is full the report is dropped and counted. The daemon hands out the memory as a
+//! waiting. If the ring is full, the report is dropped and counted. The daemon hands out the memory as a
 //! descriptor; a process maps it once and closes the descriptor.
 //!
-//! It is Vyukov's bounded queue: each slot carries a sequence number that says whose turn it is. `seq ==
+//! It is Vyukov's bounded queue: each slot has a sequence number that says whose turn it is. `seq ==
 //! position`: free for the producer that claims `position`; `seq == position + 1`: full; after reading, `seq
-//! = position + capacity`. Two things differ because the other side is another process, possibly a hostile or
-//! a dying one:
+//! = position + capacity`. Two things differ because the other side is another process, possibly hostile or
+//! dying:
 //!
 //! - a producer may be killed between claiming a slot and filling it. The consumer waits [`STALL_MAX`] for it
-//!   and then steps over the slot;
+//!   and then skips the slot;
 //! - nothing read from the memory is trusted: capacity and indices are the consumer's own, and a record is
 //!   only a hint that the reader checks like any other input. Indices that no honest producer can leave
-//!   behind (a tail further than a round from the head, a slot whose turn it cannot be) would stop reports
-//!   for good: the consumer knows such a ring ([`Consumer::is_impossible`]), and its owner hands out another.
+//!   behind (a tail more than a round ahead of the head, a slot with an impossible turn) would stop reports
+//!   for good. The consumer recognises such a ring ([`Consumer::is_impossible`]), and its owner hands out
+//!   another.
 
 use std::ffi::OsStr;
 use std::io;
@@ -30,20 +31,20 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fdpass::SOCKET_PATH_BYTES_MAX;
 
-/// Records the ring holds. At the two thousand reads a second of a busy disk it is drained every few
-/// milliseconds; this is two seconds of silence from the daemon, for 256 KiB of memory.
+/// Number of records in the ring. A busy disk has two thousand reads a second, and the ring is drained every
+/// few milliseconds; this size bridges two seconds without the daemon, for 256 KiB of memory.
 pub const CAPACITY: usize = 4096;
 
-/// How long a slot may be claimed and not filled before it is given up. A producer that loses its processor
-/// in between and fills it later spoils the ring; one whose control group has used up its share of a
-/// processor waits for up to 100 ms. At half of it such a producer and a busy machine together may take
-/// longer. At double, reports behind a producer that was killed come half a second late.
+/// How long a slot may be claimed without being filled before it is given up. A producer that loses its
+/// processor in between and fills the slot later spoils the ring; one whose cgroup has used up its CPU quota
+/// waits for up to 100 ms. At half, such a producer and a busy machine together may take longer. At double,
+/// reports behind a killed producer arrive half a second late.
 pub const STALL_MAX: Duration = Duration::from_millis(250);
 
-/// First word of a ring, and the version of its layout.
+/// First word of a ring, with the version of its layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"SKLSRNG1");
 
-/// One read that was done.
+/// A completed read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// `st_dev` of the file.
@@ -70,11 +71,11 @@ struct Line {
     value: AtomicU64,
 }
 
-/// The memory itself.
+/// The shared memory.
 #[repr(C)]
 pub struct Ring {
     magic: Line,
-    /// Next position a producer claims.
+    /// The next position that a producer claims.
     tail: Line,
     dropped: Line,
     slots: [Slot; CAPACITY],
@@ -114,23 +115,22 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, which nobody can point into any more. It can only fail on a bad
-        // range.
+        // SAFETY: the mapping made in `new`, to which no reference is left. It can only fail on a bad range.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<Ring>()) };
     }
 }
 
-/// What the name of a ring begins with; the path of its consumer's socket follows.
+/// Prefix of a ring's name; the path of its consumer's socket follows.
 const RING_NAME: &[u8] = b"seekless-hits:";
 
-/// Where the consumer of a mapped ring listens, from the path its mapping has in `/proc/PID/maps`.
+/// The socket of a mapped ring's consumer, from the path of its mapping in `/proc/PID/maps`.
 pub fn listens_at(mapping: &[u8]) -> Option<&Path> {
     let name = mapping.strip_prefix(b"/memfd:")?.strip_prefix(RING_NAME)?;
     let socket = name.strip_suffix(b" (deleted)").unwrap_or(name);
     (!socket.is_empty()).then(|| Path::new(OsStr::from_bytes(socket)))
 }
 
-/// The daemon's end. Dropped, it marks the ring as one that is not read any more ([`Ring::is_read`]).
+/// The daemon's end. When dropped, it marks the ring as not read any more ([`Ring::is_read`]).
 pub struct Consumer {
     map: Map,
     head: u64,
@@ -141,9 +141,9 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A new ring, and the descriptor to pass to producers. Its size is sealed: no process can shrink it
-    /// under another. A process that maps it shows in `/proc/PID/maps` where its consumer listens
-    /// ([`listens_at`]); no path of a socket is too long for that.
+    /// A new ring, and the descriptor for producers. Its size is sealed: no process can shrink it under
+    /// another. A process that maps it shows its consumer's socket in `/proc/PID/maps` ([`listens_at`]); no
+    /// socket path is too long for that.
     ///
     /// # Errors
     /// There is no memory or descriptor for it.
@@ -162,17 +162,17 @@ impl Consumer {
         Ok((Consumer { map, head: 0, stalled: None, lost: 0, impossible: false }, fd))
     }
 
-    /// The next record, oldest first; `None` when there is none now, or never will be.
+    /// The next record, oldest first; `None` if there is none now, or never will be.
     pub fn pop(&mut self, now: Instant) -> Option<Record> {
-        // A claimed slot that was never filled is stepped over at most `CAPACITY` times a call.
+        // Claimed slots that were never filled are skipped at most `CAPACITY` times a call.
         for _ in 0..CAPACITY {
             let ring = self.map.ring();
             let slot = &ring.slots[self.head as usize % CAPACITY];
             let turn = slot.seq.load(Ordering::Acquire);
             let claimed = ring.tail.value.load(Ordering::Acquire);
-            // The slot at the head is free, claimed or full. A producer claims no slot that was not given
-            // free, and those are the next `CAPACITY`. (One that slept through [`STALL_MAX`] and fills its
-            // slot a round too late leaves a turn that is over; no producer could ever claim that slot
+            // The slot at the head is free, claimed or full. A producer claims only slots that were made
+            // free, and those are the next `CAPACITY`. (A producer that slept through [`STALL_MAX`] and fills
+            // its slot a round too late leaves a turn that is over; no producer could ever claim that slot
             // again.)
             let possible = turn.wrapping_sub(self.head) <= 1
                 && claimed >= self.head
@@ -193,7 +193,7 @@ impl Consumer {
                 self.free(false);
                 return Some(record);
             }
-            // Nothing claimed, as far as we know; or claimed and about to be filled.
+            // As far as is known, nothing is claimed; or the slot is claimed and about to be filled.
             if claimed == self.head {
                 return None;
             }
@@ -206,12 +206,12 @@ impl Consumer {
         None
     }
 
-    /// Whether it holds what no producer writes: nothing comes out of this ring any more.
+    /// Whether it contains what no producer writes, so that nothing can be read from it any more.
     pub fn is_impossible(&self) -> bool {
         self.impossible
     }
 
-    /// Records the ring had no room for, plus those whose producer died while writing them.
+    /// Number of records that did not fit, plus those whose producer died while writing them.
     pub fn dropped(&self) -> u64 {
         self.map.ring().dropped.value.load(Ordering::Relaxed).saturating_add(self.lost)
     }
@@ -240,10 +240,10 @@ impl Producer {
     /// Maps a ring received from the daemon; the descriptor may be closed afterwards.
     ///
     /// # Errors
-    /// `InvalidData`: it is no ring, or its consumer has ended. Others: it cannot be mapped.
+    /// `InvalidData`: it is not a ring, or its consumer has ended. Others: it cannot be mapped.
     pub fn open(fd: impl AsFd) -> io::Result<Producer> {
         let fd = fd.as_fd();
-        // Sealed against shrinking, or a write to it could kill the host.
+        // It must be sealed against shrinking, because a write to a shrunken one would kill the host.
         let seals = rustix::fs::fcntl_get_seals(fd)?;
         let size = rustix::fs::fstat(fd)?.st_size;
         if !seals.contains(SealFlags::SHRINK) || size != size_of::<Ring>() as i64 {
@@ -256,8 +256,8 @@ impl Producer {
         }
     }
 
-    /// The ring, mapped until the process ends: for a library that cannot know when the last thread is done
-    /// with it.
+    /// The ring, mapped until the process ends: for a library that cannot know when the last thread has
+    /// finished with it.
     pub fn forever(self) -> &'static Ring {
         let at = self.map.0;
         std::mem::forget(self);
@@ -272,15 +272,15 @@ impl Producer {
 }
 
 impl Ring {
-    /// Whether its consumer is there, as far as that has said. One that was killed says nothing.
+    /// Whether its consumer exists, unless the consumer was killed and could not say so.
     pub fn is_read(&self) -> bool {
         self.magic.value.load(Ordering::Acquire) == MAGIC
     }
 
-    /// Puts a record in; `false` (and counted) if there is no room. Never waits, never calls the system.
+    /// Adds a record; `false` (and counted) if there is no room. Never waits, and makes no system call.
     pub fn push(&self, record: &Record) -> bool {
         let ring = self;
-        // Another producer may claim the position we saw: try the next one, but not for ever.
+        // Another producer may claim the same position: try the next one, a bounded number of times.
         for _ in 0..16 {
             let position = ring.tail.value.load(Ordering::Relaxed);
             let Some(slot) = ring.slots.get(position as usize % CAPACITY) else { break };
@@ -457,7 +457,7 @@ mod tests {
             while consumer.pop(Instant::now()).is_some() {}
             assert!(!consumer.is_impossible());
         }
-        // Claimed and never filled, all of it: stepped over, and as good as new.
+        // All slots claimed and never filled: they are skipped, and the ring works again.
         let ring = producer.map.ring();
         ring.tail.value.fetch_add(CAPACITY as u64, Ordering::AcqRel);
         let mut now = Instant::now();

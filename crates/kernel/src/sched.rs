@@ -1,13 +1,13 @@
-//! The scheduling of threads that stand for hardware.
+//! Scheduling of threads that simulate hardware.
 
 use std::io;
 
-/// Makes the calling thread run before all ordinary ones (`SCHED_RR`, lowest real-time priority), as long as
-/// it mostly sleeps: the kernel keeps a share of each second for the others. Threads and processes it starts
-/// inherit it.
+/// Lets the calling thread run before all ordinary ones (`SCHED_RR`, lowest real-time priority). It must
+/// mostly sleep: the kernel reserves a part of each second for the others. Threads and processes it starts
+/// inherit this.
 ///
 /// # Errors
-/// The right to it is missing (root, or `CAP_SYS_NICE`); nothing has changed then.
+/// The permission is missing (root, or `CAP_SYS_NICE`); then nothing has changed.
 pub fn run_first() -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: `param` is valid for the length of the call, which only reads it; 0 names the calling thread.
@@ -17,11 +17,11 @@ pub fn run_first() -> io::Result<()> {
     }
 }
 
-/// Makes the calling thread run on the processor with this number, and only where nothing else of its
+/// Lets the calling thread run on the processor with this number, and only when nothing else in its
 /// scheduling group wants to (`SCHED_IDLE`).
 ///
 /// # Errors
-/// The system refuses; the thread is as it was, or no longer bound to the processors it was bound to.
+/// The system refuses; the thread is unchanged, or no longer bound to its former processors.
 pub fn run_last_on(processor: usize) -> io::Result<()> {
     let mut only = rustix::thread::CpuSet::new();
     only.set(processor);
@@ -34,18 +34,18 @@ pub fn run_last_on(processor: usize) -> io::Result<()> {
     }
 }
 
-/// Keeps signals of the process away from the calling thread, so that they reach other threads.
+/// Blocks signals of the process in the calling thread, so that other threads receive them.
 pub fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` writes the set that it is given, and cannot fail for a valid pointer. The mask is
-    // read from it after that; the old mask is not asked for.
+    // SAFETY: `sigfillset` writes the given set, and cannot fail for a valid pointer. The mask is read from
+    // it afterwards; the old mask is not requested.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
     }
 }
 
-/// Numbers of the processors this thread may run on, `max` at the most.
+/// Numbers of the processors on which this thread may run, at most `max`.
 pub fn processors(max: usize) -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|&p| set.is_set(p)).take(max).collect()

@@ -1,5 +1,5 @@
-//! What a service manager wants to hear (`sd_notify`): ready, alive, stopping. Without one nothing is sent.
-//! And the sockets that it opens for a service and passes to it ([`passed`]).
+//! Messages to a service manager (`sd_notify`): ready, alive, stopping. Without one nothing is sent. Also the
+//! sockets that it opens for a service and passes to it ([`passed`]).
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ pub struct Passed {
 }
 
 /// The sockets that the service manager has passed to this process, at the first call. The variables that
-/// name them are removed, so that no child takes them for its own. To be called before threads are started.
+/// name them are removed, so that no child takes them for its own. Must be called before threads are started.
 ///
 /// # Errors
-/// The variables contradict themselves, or name descriptors that are not open; other threads run already.
+/// The variables are inconsistent, or name descriptors that are not open; or other threads run already.
 pub fn passed() -> io::Result<Vec<Passed>> {
     let Some(meant) = env::var_os("LISTEN_PID") else { return Ok(Vec::new()) };
     let meant = meant.to_str().and_then(|pid| pid.parse::<u32>().ok());
     if meant.is_some_and(|pid| pid != std::process::id()) {
-        // They were for another process, from which ours has inherited the variables.
+        // They were for another process, from which this one has inherited the variables.
         return Ok(Vec::new());
     }
     if fs::read_dir("/proc/self/task")?.count() != 1 {
@@ -33,41 +33,42 @@ pub fn passed() -> io::Result<Vec<Passed>> {
     }
     // SAFETY: this is the only thread, so no other reads the environment meanwhile.
     let passed = unsafe { listen_fds_with_names_and_unset_env() }?;
-    // SAFETY: they are open, were opened for us, and are taken once: their variables are gone.
+    // SAFETY: they are open, were opened for this process, and are taken once, because their variables are
+    // gone.
     let owned = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
     Ok(passed.map(|(fd, name)| Passed { name, socket: owned(fd) }).collect())
 }
 
-/// Words to the service manager that started this process, if there is one.
+/// Sends messages to the service manager that started this process, if there is one.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
-    /// Half of the time after which it counts us as dead; `None`: it does not watch.
+    /// Half of the watchdog timeout; `None` if there is no watchdog.
     every: Option<Duration>,
     next: Option<Instant>,
 }
 
 impl ServiceManager {
-    /// Says that the service is ready.
+    /// Reports that the service is ready.
     pub fn ready() -> ServiceManager {
         let mut manager = ServiceManager::default();
         manager.again_ready();
         manager
     }
 
-    /// Says so again, or for the first time.
+    /// Reports readiness again, or for the first time.
     pub fn again_ready(&mut self) {
         say(&[NotifyState::Ready]);
         self.every = watchdog_enabled().map(|within| within / 2);
         self.next = self.every.map(|_| Instant::now());
     }
 
-    /// The longest pause that may be made before [`ServiceManager::alive`], and no longer than `pause`.
+    /// The longest pause before [`ServiceManager::alive`] must be called, at most `pause`.
     pub fn at_most(&self, pause: Duration) -> Duration {
         let left = self.next.map(|at| at.saturating_duration_since(Instant::now()));
         left.map_or(pause, |left| left.min(pause))
     }
 
-    /// Says that the service is alive, if that is due and `well` says so too.
+    /// Reports that the service is alive, if that is due and `well` returns `true`.
     pub fn alive(&mut self, well: impl FnOnce() -> bool) {
         let (Some(every), Some(at)) = (self.every, self.next) else { return };
         let now = Instant::now();
@@ -79,7 +80,7 @@ impl ServiceManager {
         }
     }
 
-    /// Says that it prepares to go on as another process; [`ServiceManager::again_ready`] or
+    /// Reports that it prepares to continue as another process; [`ServiceManager::again_ready`] or
     /// [`main_process`] ends that.
     pub fn reloading(&self) {
         // systemd compares the time with that of its request.
@@ -89,18 +90,19 @@ impl ServiceManager {
         }
     }
 
-    /// Says that it ends.
+    /// Reports that the service ends.
     pub fn stopping(&self) {
         say(&[NotifyState::Stopping]);
     }
 }
 
-/// Says that the service is another process from now on, and ready. Only the main process is heard saying so.
+/// Reports that another process is the service from now on, and ready. Only the main process may report this.
 pub fn main_process(pid: u32) {
     say(&[NotifyState::MainPid(pid), NotifyState::Ready]);
 }
 
 fn say(states: &[NotifyState<'_>]) {
-    // A manager that cannot be told counts us as dead in its own time; there is nobody else to tell.
+    // A manager that cannot be reached considers the service dead after its timeout; there is no other place
+    // to report to.
     let _ = notify(states);
 }

@@ -1,9 +1,9 @@
-//! Socket files whose permission bits are right from the first moment on.
+//! Socket files that have the right permission bits from the first moment.
 //!
-//! A socket that is bound and then given its bits by its path can have been replaced meanwhile, where others
-//! may write to one of the folders above: the bits then go to a file of their choice. So they are set before:
-//! the kernel makes the file with the bits of the unbound socket (`fchmod`), less the process's umask. The
-//! umask belongs to all threads, so the file is made by a thread that has one to itself (`CLONE_FS`).
+//! If a socket is bound and then gets its bits through its path, it may have been replaced meanwhile, if
+//! others may write to one of the folders above: then the bits go to a file of their choice. So the bits are
+//! set before: the kernel makes the file with the bits of the unbound socket (`fchmod`), minus the process's
+//! umask. All threads share the umask, so the file is made by a thread with a umask of its own (`CLONE_FS`).
 
 use std::ffi::{CStr, OsStr};
 use std::io;
@@ -16,8 +16,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// A non-blocking socket that keeps packets apart and listens at `path`, with these permission bits; at most
-/// `backlog` connections wait. The caller removes a dead path first.
+/// A non-blocking `SOCK_SEQPACKET` socket that listens at `path`, with these permission bits; at most
+/// `backlog` connections wait. The caller must remove a dead path first.
 ///
 /// # Errors
 /// `EADDRINUSE`: the path exists; those of `bind` and `listen`.
@@ -28,7 +28,7 @@ pub fn listen(path: &CStr, backlog: i32, bits: u32) -> Result<OwnedFd, Errno> {
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(bits))?;
     let own_umask = thread::scope(|scope| {
         let bind = || {
-            // SAFETY: takes no pointer; this thread alone gets a copy of what it shared with the others.
+            // SAFETY: takes no pointer; only this thread gets a copy of what it shared with the others.
             let own_umask = unsafe { libc::unshare(libc::CLONE_FS) } == 0;
             if own_umask {
                 rustix::process::umask(Mode::empty());
@@ -40,7 +40,7 @@ pub fn listen(path: &CStr, backlog: i32, bits: u32) -> Result<OwnedFd, Errno> {
         thread.join().unwrap_or(Err(Errno::AGAIN))
     })?;
     if !own_umask {
-        // Some containers forbid every unshare. The umask takes bits away and gives none.
+        // Some containers forbid every unshare. The umask removes bits and adds none.
         let set = set_bits(Path::new(OsStr::from_bytes(path.to_bytes())), bits);
         set.map_err(|e| e.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))?;
     }
@@ -48,11 +48,11 @@ pub fn listen(path: &CStr, backlog: i32, bits: u32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Gives the socket file of a listener that was taken over these permission bits. Follows no link, and
-/// changes nothing but a socket of this process's user.
+/// Gives the socket file of a listener that was taken over these permission bits. Follows no symlink, and
+/// changes only a socket of this process's user.
 ///
 /// # Errors
-/// There is no such file; `PermissionDenied`: something else stands there.
+/// There is no such file; `PermissionDenied`: something else exists there.
 pub fn set_bits(path: &Path, bits: u32) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let about = rustix::fs::fstat(&file)?;
@@ -64,7 +64,7 @@ pub fn set_bits(path: &Path, bits: u32) -> io::Result<()> {
     if about.st_mode & 0o7777 == bits {
         return Ok(());
     }
-    // The descriptor names the file itself, whatever stands at its path by now.
+    // The descriptor names the file itself, whatever is at its path by now.
     rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), Mode::from_raw_mode(bits))?;
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! Starting a process that cannot outlive us and that is inside its control group from its first instruction;
-//! and one that outlives us and is not our child.
+//! Starts a process that cannot outlive this one and is inside its cgroup from the first instruction; and one
+//! that outlives this process and is not its child.
 //!
-//! Between fork and exec the child does two things: it asks the kernel for a signal when its parent dies (so
-//! a killed runner leaves no server behind), and it writes itself into control groups (so that not even the
-//! pages its dynamic linker touches are charged to another group). Both must happen before exec, where only
-//! async-signal-safe calls are allowed; everything that allocates (opening the groups' files) is done by the
-//! parent.
+//! Between fork and exec the child does two things: it requests a signal for when its parent dies (so a
+//! killed runner leaves no server behind), and it writes itself into cgroups (so that not even the pages
+//! touched by its dynamic linker are charged to another one). Both must happen before exec, where only
+//! async-signal-safe calls are allowed; the parent does everything that allocates (opening the cgroups'
+//! files).
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,15 +18,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Arranges that `command`'s process receives `signal` when the thread that spawns it ends.
+/// Lets `command`'s process receive `signal` when the thread that spawns it ends.
 ///
-/// The kernel ties this to the spawning *thread*: spawn from one that lives as long as the child should. It
-/// is cleared by a set-uid exec.
+/// The kernel ties this to the spawning *thread*: spawn from one that lives as long as the child should. A
+/// set-uid exec clears it.
 pub fn die_with_parent(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     let hook = move || {
         rustix::process::set_parent_process_death_signal(Some(signal))?;
-        // The parent may have died before the line above; then nobody would ever send the signal.
+        // The parent may have died before the line above; then the signal would never be sent.
         if rustix::process::getppid() != Some(parent) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
@@ -37,26 +37,25 @@ pub fn die_with_parent(command: &mut Command, signal: Signal) {
     unsafe { command.pre_exec(hook) };
 }
 
-/// Arranges that no program which this process starts from now on inherits a descriptor beyond the three
-/// standard ones. For one that puts itself into the background: what it inherited (a lock, a pipe) would stay
-/// open as long as it lives. Linux 5.11; does nothing on older kernels.
+/// Prevents programs that this process starts from now on from inheriting descriptors beyond the three
+/// standard ones. For a program that puts itself into the background: inherited descriptors (a lock, a pipe)
+/// would stay open as long as it lives. Linux 5.11; does nothing on older kernels.
 pub fn pass_on_no_descriptors() {
     // SAFETY: close_range(2) with CLOSE_RANGE_CLOEXEC sets a flag of open descriptors; it closes none and
-    // reads no memory of ours.
+    // reads no memory of this process.
     let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Puts `command`'s process into the control group at `dir` before it runs.
+/// Puts `command`'s process into the cgroup at `dir` before it runs.
 ///
 /// # Errors
-/// `dir/cgroup.procs` cannot be opened for writing. A refusal by the kernel at the time of the spawn is the
-/// spawn's error.
+/// `dir/cgroup.procs` cannot be opened for writing. If the kernel refuses at the time of the spawn, the spawn
+/// fails.
 pub fn join_cgroup(command: &mut Command, dir: &Path) -> io::Result<()> {
     let procs = File::options().write(true).open(dir.join("cgroup.procs"))?;
     let hook = move || {
-        // "0" means the writer itself, in v1 and v2.
-        // SAFETY: write(2) is async-signal-safe; the descriptor is owned by the closure, which the command
-        // owns.
+        // "0" means the writer itself, in v1 and v2. SAFETY: write(2) is async-signal-safe; the descriptor is
+        // owned by the closure, which the command owns.
         let written = unsafe { libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) };
         if written == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
@@ -76,11 +75,11 @@ impl Adopted {
     /// it was systemd's child when it was announced (`MAINPID=`).
     ///
     /// # Errors
-    /// It cannot be started, or has ended already; the kernel has no pidfd (Linux 5.3).
+    /// It cannot be started, or has ended already; or the kernel has no pidfd (before Linux 5.3).
     pub fn spawn(mut command: Command) -> io::Result<Adopted> {
         let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
         let hook = move || {
-            // SAFETY: fork(2) in a process of one thread, as a fork leaves it.
+            // SAFETY: fork(2) in a process of one thread, as after a fork.
             match unsafe { libc::fork() } {
                 -1 => Err(io::Error::last_os_error()),
                 0 => {
@@ -92,9 +91,11 @@ impl Adopted {
                 _ => unsafe { libc::_exit(0) },
             }
         };
-        // SAFETY: the hook makes raw system calls and forks; it neither allocates nor takes a lock of ours.
+        // SAFETY: the hook makes raw system calls and forks; it neither allocates nor takes a lock of this
+        // process.
         unsafe { command.pre_exec(hook) };
-        // Returns when the program runs: its process, too, holds the pipe of spawn errors until its exec.
+        // Returns when the program runs, because its process also holds the pipe of spawn errors until its
+        // exec.
         let mut intermediate = command.spawn()?;
         drop(command);
         intermediate.wait()?;
@@ -107,13 +108,13 @@ impl Adopted {
     /// Whether it has ended.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not report it.
     pub fn ended(&self) -> io::Result<bool> {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         Ok(poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&now))? > 0)
     }
 
-    /// Ends it at once.
+    /// Kills it.
     pub fn kill(&self) {
         let _ = pidfd_send_signal(&self.0, Signal::KILL);
     }

@@ -1,10 +1,10 @@
-//! The folder where running parts of Seekless find each other: sockets, records of software disks and of
+//! The folder where running parts of Seekless find each other: sockets, and records of software disks and of
 //! tuned settings.
 //!
-//! What stands there is acted upon: processes named in it are ended, settings are written back, descriptors
-//! are passed to the socket in it. So it is used only if no other user can have put anything into it: a
-//! folder of this user's or of root's that no other user may write to. The last place it may be, in `/tmp`,
-//! any user can take first.
+//! Its content has consequences: processes named in it are ended, settings are written back, descriptors are
+//! passed to the socket in it. So it is used only if no other user can have put anything into it: it must
+//! belong to this user or to root, and no other user may write to it. The last possible place, in `/tmp`, can
+//! be taken first by any user.
 
 use std::env;
 use std::fmt;
@@ -13,17 +13,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Why the folder is not used. One line that says how to mend it.
+/// Why the folder is not used. One line that says how to fix it.
 #[derive(Debug)]
 pub enum StateError {
-    /// Another user can write into it, or it is no folder.
+    /// Another user can write into it, or it is not a directory.
     Untrusted {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
-    /// It cannot be made or looked at.
+    /// It cannot be made or examined.
     Unusable {
         /// The folder.
         path: PathBuf,
@@ -37,7 +37,7 @@ impl fmt::Display for StateError {
         match self {
             StateError::Untrusted { path, what } => write!(
                 f,
-                "the state folder {} {what}, so what is in it is not believed; remove it, or set SEEKLESS_STATE to a \
+                "the state folder {} {what}, so its content is not trusted; remove it, or set SEEKLESS_STATE to a \
                  folder of your own",
                 path.display()
             ),
@@ -53,7 +53,7 @@ impl fmt::Display for StateError {
 impl std::error::Error for StateError {}
 
 /// Its path: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`, else
-/// `/tmp/seekless-$UID`. Nothing is looked at.
+/// `/tmp/seekless-$UID`. Does not access it.
 pub fn path() -> PathBuf {
     let set = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = set("SEEKLESS_STATE") {
@@ -69,7 +69,7 @@ pub fn path() -> PathBuf {
     }
 }
 
-/// The folder, to look into. It need not be there.
+/// The folder, for reading. It need not exist.
 ///
 /// # Errors
 /// [`StateError::Untrusted`]: others may write there, or could have made it.
@@ -79,23 +79,23 @@ pub fn folder() -> Result<PathBuf, StateError> {
     Ok(path)
 }
 
-/// The folder, to write into: made if it is not there, for others to enter and not to write.
+/// The folder, for writing. It is made if missing, so that others can enter but not write.
 ///
 /// # Errors
 /// Those of [`folder`]; it cannot be made.
 pub fn made_folder() -> Result<PathBuf, StateError> {
     let path = path();
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
-    // A symlink that leads nowhere is "there" and no folder: what it is comes first.
+    // A dangling symlink exists but is not a directory: report its kind first.
     check(&path)?;
     made.map_err(|error| StateError::Unusable { path: path.clone(), error })?;
     Ok(path)
 }
 
-/// Whether a folder, if it is there, is one that only we and root have a say in.
+/// Checks that a folder, if it exists, is under the control of this user and root only.
 ///
 /// # Errors
-/// [`StateError::Untrusted`]: it is not. [`StateError::Unusable`]: it cannot be looked at.
+/// [`StateError::Untrusted`]: it is not. [`StateError::Unusable`]: it cannot be examined.
 pub fn check(path: &Path) -> Result<(), StateError> {
     let untrusted = |what: String| Err(StateError::Untrusted { path: path.to_path_buf(), what });
     let unusable = |error| StateError::Unusable { path: path.to_path_buf(), error };
@@ -122,7 +122,7 @@ pub fn check(path: &Path) -> Result<(), StateError> {
     if !trusted(about.uid()) {
         return untrusted(format!("belongs to user {}", about.uid()));
     }
-    // A group of one's own may write: where every user has one, folders are made so.
+    // The user's own group may write, because folders are made that way if every user has a group.
     let mode = about.mode();
     if mode & 0o002 != 0 || (mode & 0o020 != 0 && about.gid() != gid) {
         return untrusted(format!("may be written by others (mode {:o})", mode & 0o7777));

@@ -1,7 +1,7 @@
 //! From a file to the physical disk that holds it.
 //!
-//! Reads are serialised per *disk*, but a file only knows its file system's device number. Between the two
-//! lie partitions, loop devices, LVM and md. `/sys/dev/block/MAJ:MIN` shows them all:
+//! Reads are serialised per *disk*, but a file has only its file system's device number. In between are
+//! partitions, loop devices, LVM and md. `/sys/dev/block/MAJ:MIN` shows them all:
 //!
 //! ```text
 //! st_dev --> partition --> whole disk --> loop? --> the disk under its backing file
@@ -9,20 +9,20 @@
 //!     `-> anonymous (btrfs, overlay, FUSE, network): by way of the mount table
 //! ```
 //!
-//! - A loop device whose backing file lies on a FUSE file system is a disk of its own: what the FUSE server
-//!   does with the reads cannot be known (our own software disk is made this way).
-//! - A set (md, LVM) whose members share one disk is that disk. One that spans several counts as one disk by
-//!   itself: a piece larger than a stripe moves the heads of all of them.
-//! - Each FUSE mount counts as one disk, for the same reason as above. Its user wrote its source and its
-//!   subtype, so neither is looked at.
-//! - The source of a mount is believed of those file systems alone that hide the number of a block device
-//!   which the kernel has opened ([`fstype::hides_device`]). It is looked for in sysfs and in udev's records,
-//!   never in `/dev`: no path that the mount table names is opened, looked at or resolved.
+//! - A loop device whose backing file lies on a FUSE file system is a disk of its own, because it is unknown
+//!   what the FUSE server does with the reads (the software disk is made this way).
+//! - A set (md, LVM) whose members share one disk is that disk. A set that spans several counts as one disk:
+//!   a piece larger than a stripe moves the heads of all of them.
+//! - Each FUSE mount counts as one disk, for the same reason as above. Its user chose its source and its
+//!   subtype, so both are ignored.
+//! - The source of a mount is trusted only for file systems that hide the number of a block device which the
+//!   kernel has opened ([`fstype::hides_device`]). It is looked up in sysfs and in udev's records, never in
+//!   `/dev`: no path that the mount table names is opened, examined or resolved.
 //! - btrfs on several disks is a set of its own, named after them.
 //! - Each file of an overlay, or of a mergerfs pool, lies on one of several file systems
 //!   ([`Topology::layer_of`]).
-//! - Memory file systems have no disk. ZFS has a cache of its own and network file systems no disk we could
-//!   see ([`Backing::Beyond`]). Everything else that cannot be followed is [`Backing::Unresolved`].
+//! - Memory file systems have no disk. ZFS has a cache of its own, and the disks of network file systems are
+//!   not visible ([`Backing::Beyond`]). Everything else that cannot be resolved is [`Backing::Unresolved`].
 //!
 //! The directory tree is an argument, so that tests can build one.
 
@@ -44,32 +44,31 @@ pub use describe::DiskInfo;
 pub use layers::mount_id;
 pub use mountinfo::{Mount, MountTable};
 
-/// Deepest stack of devices followed (LVM on LUKS on md on partitions is 4). A ring, were there one, ends
-/// here.
+/// Maximum depth of stacked devices (LVM on LUKS on md on partitions is 4). It also ends a cycle.
 const DEPTH_MAX: u32 = 16;
 
-/// Members that the name of a set names.
+/// Maximum number of members in the name of a set.
 const NAMES_MAX: usize = 4;
 
-/// Where udev keeps which links it has made to a device.
+/// Where udev records the links it has made to a device.
 const UDEV_DATA: &str = "/run/udev/data";
 
 /// A device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dev {
-    /// Which driver; 0 for file systems without a device.
+    /// The driver; 0 for file systems without a device.
     pub major: u32,
-    /// Which device of it.
+    /// The device of that driver.
     pub minor: u32,
 }
 
 impl Dev {
-    /// From `st_dev` or `st_rdev` as `stat` gives it.
+    /// From `st_dev` or `st_rdev` as returned by `stat`.
     pub fn from_raw(raw: u64) -> Dev {
         Dev { major: rustix::fs::major(raw), minor: rustix::fs::minor(raw) }
     }
 
-    /// Reads `8:17`.
+    /// Parses `8:17`.
     pub fn parse(text: &str) -> Option<Dev> {
         let (major, minor) = text.trim().split_once(':')?;
         Some(Dev { major: major.parse().ok()?, minor: minor.parse().ok()? })
@@ -85,59 +84,57 @@ impl fmt::Display for Dev {
 /// A disk: the unit of serialisation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Its number; equal numbers are the same disk.
+    /// Its number; disks with equal numbers are the same.
     pub dev: Dev,
-    /// Its kernel name (`sda`, `loop0`, `md0`), or the mount point for a FUSE mount. Only [`is_device_name`]
-    /// makes a path of it.
+    /// Its kernel name (`sda`, `loop0`, `md0`), or the mount point for a FUSE mount. Only if
+    /// [`is_device_name`] holds may it become part of a path.
     pub name: String,
-    /// Whether it has heads to move. Unknown counts as yes.
+    /// Whether it has heads. Unknown counts as yes.
     pub rotational: bool,
 }
 
 /// Whether this can be the kernel's name of a block device. Anything else, like the mount point that names a
-/// FUSE file system, must not become part of a path below `/sys/block`: an absolute one would replace it, and
-/// its owner decides what stands there.
+/// FUSE file system, must not become part of a path below `/sys/block`: an absolute path would replace it,
+/// and then another user decides about the content.
 pub fn is_device_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
 }
 
-/// What lies under a file system.
+/// The storage under a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A disk.
     Disk {
         /// Which one.
         disk: Disk,
-        /// Address, in 512-byte sectors, where the device's own address 0 lies on the disk: the partition's
-        /// start. Zero where it cannot be known (through LVM, a loop on a file): order is then right within
-        /// the device only.
+        /// Address of the device's sector 0 on the disk, in 512-byte sectors: the partition's start. Zero if
+        /// it is not known (through LVM, a loop on a file): then the order is right only within the device.
         start: u64,
         /// The whole device directly under the file system, whose queue limits apply to its reads.
         queue_of: Option<Dev>,
-        /// The disks it is made of, where it is a file system's own set of several.
+        /// The member disks, if it is a file system's own set of several.
         members: Vec<Disk>,
     },
-    /// Memory: never worth a read.
+    /// Memory: never read from a disk.
     Memory,
-    /// A file system that read-ahead cannot help (a cache of its own, another machine); the text says which.
+    /// A file system that read-ahead cannot help (a cache of its own, another machine); the text names it.
     Beyond(String),
-    /// Not known; the text says why.
+    /// Unknown; the text says why.
     Unresolved(String),
 }
 
-/// How far one read-ahead call reaches, and how it is found.
+/// The values that limit one read-ahead call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// `queue/max_sectors_kb`, the largest single command, if the device has a queue.
+    /// `queue/max_sectors_kb`, the maximum length of a single command, if the device has a queue.
     pub max_sectors_kb: Option<u64>,
     /// `read_ahead_kb` of the device or file system.
     pub read_ahead_kb: Option<u64>,
 }
 
 impl QueueLimits {
-    /// Bytes after which the kernel silently cuts `readahead()` and `POSIX_FADV_WILLNEED`: the larger of the
-    /// two (`force_page_cache_ra` in mm/readahead.c). At least the kernel's default of 128 KiB, at most 16
-    /// MiB.
+    /// Bytes at which the kernel silently cuts `readahead()` and `POSIX_FADV_WILLNEED`: the larger of the two
+    /// (`force_page_cache_ra` in mm/readahead.c). At least the kernel's default of 128 KiB, at most 16 MiB.
     pub fn read_ahead_cut(&self) -> u64 {
         let kib = self.max_sectors_kb.unwrap_or(0).max(self.read_ahead_kb.unwrap_or(0));
         kib.clamp(128, 16 << 10) * 1024
@@ -153,33 +150,33 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The running system's, with the mount table of this moment.
+    /// The running system's, with the current mount table.
     pub fn of_system() -> Topology {
         Topology::new("/sys", MountTable::of_system())
     }
 
-    /// A tree under `sys` (as `/sys`), and a mount table.
+    /// A tree under `sys` (like `/sys`), and a mount table.
     pub fn new(sys: impl Into<PathBuf>, mounts: MountTable) -> Topology {
         Topology { sys: sys.into(), udev: UDEV_DATA.into(), mounts }
     }
 
-    /// With another folder of udev's records than `/run/udev/data`.
+    /// Sets another folder of udev's records than `/run/udev/data`.
     pub fn with_udev(self, udev: impl Into<PathBuf>) -> Topology {
         Topology { udev: udev.into(), ..self }
     }
 
-    /// What lies under the file system with number `dev`. `mount_id` (from `/proc/self/fdinfo`) tells apart
-    /// file systems that hide their device, such as btrfs.
+    /// The storage under the file system with number `dev`. `mount_id` (from `/proc/self/fdinfo`)
+    /// distinguishes file systems that hide their device, such as btrfs.
     pub fn backing(&self, dev: Dev, mount_id: Option<u64>) -> Backing {
         self.backing_at(dev, mount_id, 0)
     }
 
-    /// Whether the table of mounts has this one.
+    /// Whether the mount table has this mount.
     pub fn has_mount(&self, id: u64) -> bool {
         self.mounts.by_id(id).is_some()
     }
 
-    /// How files of this mount are read; `None` where nothing is known of its kind.
+    /// How files of this mount are read; `None` if its type is unknown.
     pub fn reads(&self, mount_id: Option<u64>) -> Option<Reads> {
         let mount = self.mounts.by_id(mount_id?)?;
         fstype::by_name(&mount.fs_type).map(|t| t.reads)
@@ -201,7 +198,7 @@ impl Topology {
         }
     }
 
-    /// By the mount table: for file systems whose `st_dev` is no block device.
+    /// By the mount table, for file systems whose `st_dev` is not a block device.
     fn mounted(&self, mount: &Mount, depth: u32) -> Backing {
         let kind = mount.fs_type.as_str();
         let known = fstype::by_name(kind);
@@ -211,7 +208,7 @@ impl Topology {
             Some(Reads::Network) => return Backing::Beyond(format!("{kind} reads from another machine")),
             _ => {}
         }
-        // Before its source is looked at.
+        // Before its source is used.
         if fstype::is_fuse(kind) && !fstype::hides_device(kind) {
             let name = escaped(&mount.target.to_string_lossy()).into_owned();
             let disk = Disk { dev: mount.dev, name, rotational: true };
@@ -231,13 +228,14 @@ impl Topology {
         Backing::Unresolved(format!("a {kind} file system on {}", mount.source))
     }
 
-    /// btrfs joins devices itself, and the mount table names one of them. On several disks it is a set of its
-    /// own, whose addresses [`crate::btrfs`] tells apart; `named` is what lies under the device it was
-    /// mounted by.
+    /// btrfs joins devices itself, and the mount table names only one of them. On several disks it is a set
+    /// of its own, whose addresses [`crate::btrfs`] maps; `named` is the storage under the device by which it
+    /// was mounted.
     fn btrfs(&self, mount: &Mount, source: Dev, named: Backing, depth: u32) -> Backing {
         let Backing::Disk { disk: first, queue_of, .. } = &named else { return named };
         let Ok(all) = fs::read_dir(self.sys.join("fs/btrfs")) else { return named };
-        // `/sys/fs/btrfs/UUID/devices/NAME` leads to the device; the folder `features` beside them has none.
+        // `/sys/fs/btrfs/UUID/devices/NAME` leads to the device; other entries without a device number are
+        // skipped.
         let devices = |dir: PathBuf| -> Vec<Dev> {
             let entries = fs::read_dir(dir.join("devices")).into_iter().flatten().flatten();
             let number = |e: fs::DirEntry| Dev::parse(&fs::read_to_string(e.path().join("dev")).ok()?);
@@ -265,7 +263,7 @@ impl Topology {
         Backing::Disk { disk: Disk { dev: mount.dev, name, rotational }, start: 0, queue_of, members }
     }
 
-    /// The block device that a mount's source names, where the kernel vouches for it.
+    /// The block device named by a mount's source, if the kernel guarantees it.
     fn source_of(&self, mount: &Mount) -> Option<Dev> {
         if !fstype::hides_device(&mount.fs_type) {
             return None;
@@ -288,7 +286,7 @@ impl Topology {
             }
             Dev::parse(&fs::read_to_string(all.join(device).join("dev")).ok()?)
         };
-        // The kernel writes `!` where the name of the device file has a slash.
+        // The kernel writes `!` for a slash in the name of a device file.
         number(&name.replace('/', "!")).or_else(|| {
             let mapped = match name.split_once('/') {
                 Some(("mapper", mapped)) => Some(mapped.to_string()),
@@ -317,7 +315,7 @@ impl Topology {
         })
     }
 
-    /// `None` if there is no block device of this number.
+    /// `None` if there is no block device with this number.
     fn block_device(&self, dev: Dev, depth: u32) -> Option<Backing> {
         let mut dir = fs::canonicalize(self.sys.join(format!("dev/block/{dev}"))).ok()?;
         let mut whole = dev;
@@ -349,9 +347,9 @@ impl Topology {
         })
     }
 
-    /// The disk under a loop device's backing file; `None` if the loop is to count as a disk itself.
+    /// The disk under a loop device's backing file; `None` if the loop device counts as a disk itself.
     fn under_loop(&self, file: &Path, depth: u32) -> Option<Disk> {
-        // By the mount table alone: looking at the file could wait for a FUSE server.
+        // Only by the mount table, because examining the file could wait for a FUSE server.
         let mount = self.mounts.by_path(file)?;
         if fstype::is_fuse(&mount.fs_type) || depth >= DEPTH_MAX {
             return None;
@@ -362,7 +360,7 @@ impl Topology {
         }
     }
 
-    /// The different disks under an md or dm device; empty for anything else.
+    /// The distinct disks under an md or dm device; empty for anything else.
     fn members(&self, dir: &Path, depth: u32) -> Vec<Disk> {
         let Ok(slaves) = fs::read_dir(dir.join("slaves")) else { return Vec::new() };
         let mut seen = BTreeSet::new();
@@ -380,7 +378,7 @@ impl Topology {
         disks
     }
 
-    /// The limits of a whole device's queue, or of a file system that has none, as they are now.
+    /// The current limits of a whole device's queue, or of a file system without one.
     pub fn queue_limits(&self, dev: Dev) -> QueueLimits {
         let block = self.sys.join(format!("dev/block/{dev}"));
         QueueLimits {
@@ -391,7 +389,7 @@ impl Topology {
     }
 }
 
-/// The number a sysfs file holds.
+/// The number in a sysfs file.
 fn read_number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -1,7 +1,7 @@
-//! Tracepoints of the kernel: whether they are there, their numbers, and where their fields lie.
+//! Tracepoints of the kernel: whether they exist, their numbers, and the layout of their fields.
 //!
-//! The kernel describes each tracepoint in files of `tracefs`. Where no tracefs is mounted, one is made that
-//! is mounted nowhere (`fsopen`, `fsmount`): it is reached through its descriptor alone and ends with it, so
+//! The kernel describes each tracepoint in files of `tracefs`. If no tracefs is mounted, one is made without
+//! a mount point (`fsopen`, `fsmount`): it is reached only through its descriptor and ends with it, so
 //! nothing stays behind.
 
 use std::fmt;
@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// Where it is mounted by custom.
+/// The usual mount points.
 const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Longest description read. Those used here have about 800 bytes.
+/// Maximum length of a description. Those used here have about 800 bytes.
 const FORMAT_MAX: usize = 16 << 10;
 
 /// Why a tracepoint cannot be used.
@@ -22,9 +22,9 @@ const FORMAT_MAX: usize = 16 << 10;
 pub enum TraceError {
     /// The kernel has no tracefs, or no such tracepoint; the text says which.
     Missing(String),
-    /// Root, a capability, or lockdown: the kernel does not let this process.
+    /// Root, a capability, or lockdown: the kernel does not permit it.
     NotPermitted(String),
-    /// Anything else.
+    /// Any other error.
     Other(String, io::Error),
 }
 
@@ -58,10 +58,10 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
-    /// Where it is mounted, else one mounted nowhere.
+    /// At its mount point, else without one.
     ///
     /// # Errors
-    /// The kernel has none, or does not let this process.
+    /// The kernel has none, or does not permit it.
     pub fn open() -> Result<Tracefs, TraceError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         for place in USUAL {
@@ -82,7 +82,7 @@ impl Tracefs {
     /// A tracepoint of this group and name.
     ///
     /// # Errors
-    /// It is not there, may not be read, or is described in a way that is not understood.
+    /// It does not exist, may not be read, or has a description that is not understood.
     pub fn tracepoint(&self, group: &str, name: &str) -> Result<Tracepoint, TraceError> {
         let what = format!("tracepoint {group}:{name}");
         let path = format!("events/{group}/{name}/format");
@@ -111,17 +111,17 @@ pub struct Tracepoint {
     fields: Vec<(String, Field)>,
 }
 
-/// Where a field lies in a record, in bytes.
+/// The place of a field in a record, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its first byte.
+    /// Offset of its first byte.
     pub offset: usize,
     /// Its length.
     pub size: usize,
 }
 
 impl Field {
-    /// The field's value in a record, as an unsigned number. `None` where the record is too short.
+    /// The field's value in a record, as an unsigned number. `None` if the record is too short.
     pub fn read(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..self.offset.checked_add(self.size)?)?;
         Some(match *bytes {
@@ -134,7 +134,7 @@ impl Field {
 }
 
 impl Tracepoint {
-    /// Reads the kernel's description: `ID: 599`, then one `field:TYPE NAME; offset:8; size:8; signed:0;` a
+    /// Parses the kernel's description: `ID: 599`, then one `field:TYPE NAME; offset:8; size:8; signed:0;` a
     /// line.
     fn parse(text: &str) -> Option<Tracepoint> {
         let mut id = None;
@@ -153,7 +153,7 @@ impl Tracepoint {
         Some(Tracepoint { id: id?, fields })
     }
 
-    /// Where a field lies; `None` if there is none of this name, or it is no number.
+    /// The place of a field; `None` if there is none of this name, or it is not a number.
     pub fn field(&self, name: &str) -> Option<Field> {
         let field = self.fields.iter().find(|(n, _)| n == name)?.1;
         matches!(field.size, 1 | 2 | 4 | 8).then_some(field)

@@ -1,4 +1,4 @@
-//! Whether a file can be anybody else's work: what root loads into a server must not be.
+//! Whether a file can have been changed by other users: root must not load such a file into a server.
 
 use std::fmt;
 use std::fs;
@@ -6,17 +6,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The first part of a path that another user has a say in.
+/// The first part of a path that another user can change.
 #[derive(Debug)]
 pub enum TrustError {
-    /// It belongs to another user, or may be written by others.
+    /// It belongs to another user, or others may write to it.
     Others {
         /// The part.
         part: PathBuf,
-        /// Why it is not believed.
+        /// Why it is not trusted.
         what: String,
     },
-    /// It cannot be looked at.
+    /// It cannot be examined.
     Unseen {
         /// The part.
         part: PathBuf,
@@ -36,12 +36,12 @@ impl fmt::Display for TrustError {
 
 impl std::error::Error for TrustError {}
 
-/// Whether every part of a path, which holds no link any more, belongs to root or to this process's user and
-/// can be replaced by nobody else: no other user or group may write to it, but to a sticky folder, where each
-/// user can replace its own alone.
+/// Checks that every part of a path without symlinks belongs to root or to this process's user and cannot be
+/// replaced by others: no other user or group may write to it, except for a sticky folder, where each user
+/// can replace only its own files.
 ///
 /// # Errors
-/// The first part of which that is not so, from `/` on.
+/// The first part that fails, from `/` on.
 pub fn is_only_ours(path: &Path) -> Result<(), TrustError> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
@@ -58,7 +58,7 @@ pub fn is_only_ours(path: &Path) -> Result<(), TrustError> {
         }
         let mode = about.mode();
         let sticky = about.is_dir() && mode & 0o1000 != 0;
-        // A group of one's own may write: where every user has one, folders are made so.
+        // The user's own group may write, because folders are made that way if every user has a group.
         let by_others = mode & 0o002 != 0 || (mode & 0o020 != 0 && ![0, gid].contains(&about.gid()));
         if by_others && !sticky {
             return others(format!("may be written by others (mode {:o})", mode & 0o7777));

@@ -1,10 +1,10 @@
-//! The key by which a daemon proves itself at the abstract twin of its socket.
+//! The key with which a daemon proves its identity at the abstract twin of its socket.
 //!
-//! Anybody may take an abstract name, and root of a container that shares the machine's network shows the
-//! same credentials as root. What it does not see is the folder of the socket. There the daemon leaves a key
-//! that every user may read. A shim reads it while it still sees the folder, and has whoever listens at the
-//! twin prove that it knows the key before it passes a descriptor. A local user that knows the key too is not
-//! root.
+//! Any process may take an abstract name, and root of a container that shares the machine's network shows the
+//! same credentials as root. But it does not see the folder of the socket. There the daemon puts a key that
+//! every user may read. A shim reads the key while it still sees the folder, and requires the listener at the
+//! twin to prove that it knows the key before it passes a descriptor. A local user that knows the key too
+//! does not have root's credentials.
 
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
@@ -17,18 +17,18 @@ use crate::fdpass::SOCKET_PATH_BYTES_MAX;
 /// Name of its file in the folder of the socket.
 pub const FILE_NAME: &str = "twin.key";
 
-/// Longest path of it, with the zero at its end.
+/// Maximum length of its path, with the terminating zero.
 const PATH_BYTES: usize = SOCKET_PATH_BYTES_MAX + FILE_NAME.len() + 1;
 
-/// Secret to whoever does not see the folder.
+/// Secret to processes that do not see the folder.
 pub type Key = [u8; 32];
 
-/// Where the key stands that goes with a socket.
+/// Path of the key for a socket.
 #[derive(Clone, Debug)]
 pub struct KeyPath([u8; PATH_BYTES]);
 
 impl KeyPath {
-    /// Of the socket at this path.
+    /// For the socket at this path.
     pub fn of(socket: &CStr) -> Option<KeyPath> {
         let socket = socket.to_bytes();
         let folder = socket.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
@@ -47,7 +47,7 @@ impl KeyPath {
     }
 }
 
-/// Reads a key from its open file, if that is one of root's or of `own_uid`.
+/// Reads a key from its open file, if the file belongs to root or to `own_uid`.
 pub fn read(file: BorrowedFd<'_>, own_uid: u32) -> Option<Key> {
     let about = rustix::fs::fstat(file).ok()?;
     let theirs = about.st_uid != 0 && about.st_uid != own_uid;
@@ -58,7 +58,7 @@ pub fn read(file: BorrowedFd<'_>, own_uid: u32) -> Option<Key> {
     (rustix::io::pread(file, &mut key, 0) == Ok(32)).then_some(key)
 }
 
-/// What shows that a key is known, for a nonce that the other side has chosen.
+/// Proof of knowing the key, for a nonce that the other side has chosen.
 pub fn proof(key: &Key, nonce: u64) -> [u8; 16] {
     let digest = Sha256::new().chain_update(key).chain_update(nonce.to_le_bytes()).finalize();
     let mut proof = [0; 16];
@@ -66,8 +66,8 @@ pub fn proof(key: &Key, nonce: u64) -> [u8; 16] {
     proof
 }
 
-/// The daemon's side: the key that stands beside a socket, made if there is none of ours. Users other than
-/// ours may read it where they may connect.
+/// The daemon's side: the key beside a socket, made if this user has none there. Other users may read it if
+/// they may connect.
 ///
 /// # Errors
 /// The folder cannot be written to.

@@ -1,4 +1,4 @@
-//! Where btrfs says that bytes lie, held against the devices themselves.
+//! The addresses that btrfs reports, compared with the content of the devices themselves.
 #![cfg(feature = "full")]
 
 mod made;
@@ -59,7 +59,7 @@ fn the_number_of_the_reading_thread_chooses_the_copy() {
     let chunk = volume.chunks.at(logical).unwrap();
     for copy in 0..2 {
         let device = made.index(&volume, chunk.place(logical, copy).unwrap().device);
-        // Numbers are handed out in turn.
+        // Thread ids are assigned in turn.
         let read = || {
             let mine = rustix::thread::gettid().as_raw_nonzero().get() as usize % 2 == copy;
             mine.then(|| {

@@ -1,4 +1,4 @@
-//! Pages held until their reader comes: on real files, asked to go.
+//! Pages held until their reader reads them: on real files, under requests to evict them.
 #![cfg(feature = "full")]
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use seekless_kernel::residency::{cachestat, page_bytes};
 
 const MIB: u64 = 1 << 20;
 
-/// No page cache has larger folios on x86; one that is held in part stays whole.
+/// Folios in the page cache are at most this large on x86; a folio that is held in part stays whole.
 const UNIT: u64 = 2 * MIB;
 
 /// An unnamed file on the build folder's file system, in memory and clean.
@@ -26,15 +26,15 @@ fn warm_file(bytes: u64) -> File {
     file
 }
 
-/// Asks for all of it to go; the bytes of each unit that stay. `None` where pages cannot be evicted or
-/// counted (tmpfs, overlays).
+/// Requests the eviction of all of it, and returns the bytes of each unit that stay. `None` if pages cannot
+/// be evicted or counted (tmpfs, overlays).
 fn what_stays(file: &File, units: u64) -> Option<Vec<u64>> {
     rustix::fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
     let cached = |at| Some(cachestat(file.as_fd(), at * UNIT, UNIT).ok()?.cached * page_bytes());
     (0..units).map(cached).collect()
 }
 
-/// Whether all of it is counted as in memory, and may be held.
+/// Whether all of it counts as in memory, and may be held.
 fn holdable(file: &File, units: u64) -> bool {
     let counted =
         cachestat(file.as_fd(), 0, units * UNIT).is_ok_and(|stat| stat.cached * page_bytes() == units * UNIT);
@@ -82,7 +82,7 @@ fn whole_pages_are_held_up_to_the_end_of_the_file_and_no_further() {
     assert!(Hold::new(file.as_fd(), 0, 0).is_err(), "nothing");
 }
 
-/// It would be read a page at a time.
+/// Otherwise it would be read a page at a time.
 #[test]
 fn what_is_not_in_memory_is_not_held() {
     let file = warm_file(4 * UNIT);
@@ -100,7 +100,7 @@ fn what_has_left_memory_is_not_renewed() {
     }
     let hold = Hold::new(file.as_fd(), 0, 2 * UNIT).unwrap();
     hold.renew(file.as_fd()).unwrap();
-    // Truncated and grown again, its second half is a hole that nobody has read.
+    // Truncated and extended again, its second half is a hole that was never read.
     file.set_len(UNIT).unwrap();
     hold.renew(file.as_fd()).expect_err("what lies beyond the end cannot be mapped");
     file.set_len(2 * UNIT).unwrap();
@@ -121,13 +121,13 @@ fn a_file_cut_short_under_it_does_no_harm() {
     assert!(Hold::new(file.as_fd(), MIB, MIB).is_err());
 }
 
-/// A file that we have mapped: where, and its page frames.
+/// A mapped file: its address, and its page frames.
 struct Mapped {
     at: *mut core::ffi::c_void,
     frames: Vec<u64>,
 }
 
-/// `None` without the right to see the frames (CAP_SYS_ADMIN).
+/// `None` without permission to see the frames (CAP_SYS_ADMIN).
 fn mapped(file: &File) -> Option<Mapped> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let inode = file.metadata().unwrap().ino().to_string();
@@ -140,7 +140,7 @@ fn mapped(file: &File) -> Option<Mapped> {
     frames.iter().all(|&frame| frame != 0).then_some(Mapped { at, frames })
 }
 
-/// How many of these are on the kernel's active list.
+/// Number of these on the kernel's active list.
 fn active(frames: &[u64]) -> Option<usize> {
     const ACTIVE: u64 = 1 << 6;
     let flags: Option<Vec<u64>> = frames.iter().map(|&frame| entry("/proc/kpageflags", frame)).collect();
@@ -164,7 +164,7 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
         println!("skipped: pages cannot be evicted here");
         return;
     }
-    // As it is after read-ahead: nobody has touched it.
+    // As after read-ahead: not touched yet.
     let source = Source::reopen(file.as_fd()).unwrap().unwrap();
     bring_in(&source, 0, 2 * UNIT, Steps { submit: MIB, report: MIB }, |_| {}).unwrap();
     let mut hold = Hold::new(file.as_fd(), 0, 2 * UNIT).unwrap();
@@ -172,10 +172,10 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
         println!("skipped: page frames are root's to see");
         return;
     };
-    // The kernel moves pages to the other list in batches, and its first page a moment later.
+    // The kernel moves pages to the other list in batches, and the first page a moment later.
     assert!(active(&frames).unwrap() > frames.len() / 10 * 9, "{:?} of {}", active(&frames), frames.len());
-    // As the kernel does when it needs pages and the active list is the longer one.
-    // SAFETY: the mapping of `hold`, whose bytes nobody looks at.
+    // As the kernel does when it needs pages and the active list is the longer one. SAFETY: the mapping of
+    // `hold`, whose bytes are not accessed.
     unsafe { rustix::mm::madvise(at, 2 * UNIT as usize, rustix::mm::Advice::LinuxCold) }.unwrap();
     assert!(active(&frames).unwrap() < frames.len() / 10, "{:?} of {}", active(&frames), frames.len());
     hold.renew(file.as_fd()).unwrap();
@@ -183,10 +183,10 @@ fn what_is_held_is_active_and_what_was_passed_is_cold() {
     hold.cool_before(2 * UNIT);
     assert!(active(&frames).unwrap() < frames.len() / 10, "{:?} of {}", active(&frames), frames.len());
     drop(hold);
-    // Whatever its length, and however often; but for a thread that is moved to the other processor in this
-    // very moment.
+    // With any length, and repeatedly; except for a thread that moves to another processor at this very
+    // moment.
     for pages in [1, 16, 100, 128, 1000] {
-        // What is cold may have left memory meanwhile.
+        // Cold pages may have been evicted meanwhile.
         bring_in(&source, 0, 2 * UNIT, Steps { submit: MIB, report: MIB }, |_| {}).unwrap();
         let hold = Hold::new(file.as_fd(), 0, pages * page_bytes()).unwrap();
         let Mapped { frames, .. } = mapped(&file).unwrap();

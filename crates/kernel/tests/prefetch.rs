@@ -1,4 +1,4 @@
-//! Real files, really evicted and really brought back.
+//! Real files, actually evicted and brought back.
 #![cfg(feature = "full")]
 
 use std::fs::File;
@@ -29,9 +29,8 @@ fn cold_file(bytes: usize) -> Option<File> {
     }
 }
 
-/// Bytes of the range that have come into memory, in whole pages. What a pager of idle memory (DAMON) has
-/// taken out since counts: the kernel remembers those pages, and it remembers none of what the tests drop
-/// themselves.
+/// Bytes of the range that have been brought into memory, in whole pages. Pages evicted since by a pager of
+/// idle memory (DAMON) count: the kernel remembers them, but not those that the tests drop themselves.
 fn cached(file: &File, offset: u64, len: u64) -> Option<u64> {
     let stat = cachestat(file.as_fd(), offset, len).ok()?;
     Some((stat.cached + stat.evicted) * 4096)
@@ -47,7 +46,7 @@ fn a_range_longer_than_the_kernels_cut_becomes_resident_and_nothing_else() {
     let source = source(&file);
     assert!(source.is_own());
     let mut reports = Vec::new();
-    // A step far above any real cut: what the kernel cuts off must be noticed and asked for again.
+    // A step far above any real cut: pages that the kernel cuts off must be noticed and requested again.
     let steps = Steps { submit: 6 << 20, report: 512 << 10 };
     let brought = bring_in(&source, 4 << 20, 6 << 20, steps, |came| match came {
         Came::Upto(upto) => reports.push(upto),
@@ -78,7 +77,7 @@ fn what_is_evicted_before_its_turn_is_told_and_read_again() {
     let resident = |offset, len| cachestat(file.as_fd(), offset, len).unwrap().cached * 4096;
     let (mut upto, mut gone) = (0, Vec::new());
     let brought = bring_in(&source(&file), 0, 8 << 20, STEPS, |came| match came {
-        // When the first step has come, what is there of the second half goes.
+        // When the first step has arrived, the resident part of the second half is evicted.
         Came::Upto(step) if upto == 0 => {
             upto = step;
             let till = Instant::now() + Duration::from_secs(10);
@@ -95,7 +94,7 @@ fn what_is_evicted_before_its_turn_is_told_and_read_again() {
     .unwrap();
     assert_eq!((upto, brought.lost), (8 << 20, 0));
     assert_eq!(cached(&file, 0, 8 << 20), Some(8 << 20));
-    // Told at its turn. What was submitted again with it is on its way when its own turn comes.
+    // Reported in its turn. What was submitted again with it is in flight when its own turn comes.
     assert_eq!(gone.first(), Some(&(4 << 20, (4 << 20) + STEPS.report)), "{gone:?}");
     assert!(brought.second_try >= STEPS.report / 4096, "{brought:?}");
 }
@@ -116,16 +115,16 @@ fn what_cannot_be_read_is_an_error_not_a_hang() {
     assert!(error.to_string().contains("offset 0"), "{error}");
 }
 
-/// A lease lets its holder decide when others may open a file: up to 45 seconds, in which the disk's reader
-/// would do nothing else.
+/// A lease lets its holder delay others' opens of a file, up to 45 seconds, in which the disk's reader would
+/// do nothing else.
 #[test]
 #[allow(unsafe_code)]
 fn a_leased_file_is_not_waited_for() {
     use std::os::fd::AsRawFd;
     let Some(file) = cold_file(1 << 20) else { return };
-    // The holder is told by a signal that is ignored by default; that of leases ends a process.
+    // The holder gets a signal that is ignored by default; the usual one for leases ends a process.
     const F_SETSIG: i32 = 10;
-    // SAFETY: plain calls on a descriptor of ours, that read and write no memory.
+    // SAFETY: plain calls on our own descriptor, which read and write no memory.
     let leased = unsafe {
         libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG);
         libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
@@ -133,7 +132,7 @@ fn a_leased_file_is_not_waited_for() {
     if leased != 0 {
         return println!("skipped: no leases here ({})", std::io::Error::last_os_error());
     }
-    // The passed descriptor shares its struct file with the holder's, so that the lease stands.
+    // The passed descriptor shares its struct file with the holder's, so the lease stays.
     let passed = file.try_clone().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

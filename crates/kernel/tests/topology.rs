@@ -1,4 +1,4 @@
-//! Finding the disk, on trees built for the purpose.
+//! Finding the disk, in trees built for the purpose.
 #![cfg(feature = "full")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use seekless_kernel::topology::{Backing, Dev, MountTable, Topology};
 use tempfile::TempDir;
 
-/// A tree in sysfs's shape.
+/// A tree in the shape of sysfs.
 struct Sys(TempDir);
 
 impl Sys {
@@ -190,8 +190,8 @@ fn what_read_ahead_cannot_help_is_said() {
     }
 }
 
-/// Every user may mount FUSE and name source and subtype as it likes. None of these is a disk but the mount
-/// itself, and nothing that they name is looked at: the FIFOs would never let go.
+/// Every user may mount FUSE and choose any source and subtype. For each of these only the mount itself is a
+/// disk, and nothing that they name is opened: the FIFOs would block for ever.
 #[test]
 fn what_a_user_wrote_into_the_mount_table_is_neither_a_disk_nor_a_path() {
     let sys = Sys::new();
@@ -241,7 +241,7 @@ fn what_a_user_wrote_into_the_mount_table_is_neither_a_disk_nor_a_path() {
     }
 }
 
-/// Names of devices, as btrfs tells them, are found without a look into `/dev`.
+/// Device names as reported by btrfs are found without access to `/dev`.
 #[test]
 fn mapped_and_linked_names_of_devices_are_found_in_records() {
     let sys = Sys::new();
@@ -294,7 +294,7 @@ fn a_mount_points_name_is_no_path_below_sysfs() {
     let name = home.path().to_str().unwrap();
     assert_eq!(Queue::new(Path::new("/sys/block"), name).get(&Setting::Scheduler), None);
     assert_eq!(Identity::of(Path::new("/sys/block"), Path::new("/run/udev/data"), name).source, "name");
-    // A name that a terminal would obey is shown.
+    // A name with terminal control characters is shown escaped.
     let mounts = MountTable::parse(b"5 1 0:60 / /m\\033[2J\\012x rw - fuse x rw,user_id=1000\n");
     let topology = Topology::new("/nowhere", mounts);
     let Backing::Disk { disk, .. } = topology.backing(Dev { major: 0, minor: 60 }, Some(5)) else { panic!() };
@@ -336,6 +336,6 @@ fn this_machine_has_an_answer_for_its_own_files() {
     use std::os::unix::fs::MetadataExt;
     let exe = std::env::current_exe().unwrap();
     let dev = Dev::from_raw(fs::metadata(exe).unwrap().dev());
-    // Whatever it is, it must be found without a panic; what it is depends on the machine.
+    // Whatever it is, the lookup must not panic; the result depends on the machine.
     println!("{:?}", Topology::of_system().backing(dev, None));
 }

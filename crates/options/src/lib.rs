@@ -1,11 +1,11 @@
-//! Options of the engine that every command with an engine takes, whatever its front door: how far it reads, in which
-//! order, how early, in how much memory. What they mean, their ranges, their defaults and what is said of a wrong one are the
-//! same everywhere, the simulator included.
+//! Options of every command that has an engine, whatever its door: how far it reads, in which order, how early,
+//! in how much memory. Meaning, range, default and error message of an option are the same everywhere, the
+//! simulator included.
 //!
 //! [`PolicyOptions`] builds the configuration of the policy and knows nothing of a running engine; `EngineOptions` of
 //! the crate `frontend` turns it into the settings of a real one.
 //!
-//! Must not know: the doors; what a command does beside.
+//! Must not know: the doors, and the other options of a command.
 
 mod file_sets;
 mod policy;

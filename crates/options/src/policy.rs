@@ -1,4 +1,4 @@
-//! What the policy is to do: from words of a command line to the configuration of a spindle.
+//! Options of the policy: from a command line to the configuration of a disk queue.
 
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault, Nanos};
@@ -15,38 +15,42 @@ use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds};
 /// Largest fixed size.
 pub(crate) const PREFETCH_MAX: Bytes = Bytes::gib(1);
 
-/// How far, how early and in which order it is read. One group for every command that has the policy in it.
+/// How far, how early and in which order data is read. One group for every command that contains the policy.
 #[derive(Args, Clone, Debug)]
 pub struct PolicyOptions {
-    /// Values for the options below that are not given [default: auto]
+    /// Set of defaults for the options below [default: auto]
     #[arg(long, value_enum, value_name = "NAME")]
     pub preset: Option<Preset>,
-    /// How far a read is extended: auto (tuned continuously), competitive (what the disk transfers in the time of one seek, from
-    /// its profile), or a size, for example 4MiB [default: auto, or the preset's]
+    /// How far a read is extended: auto (tuned continuously), competitive (what the disk transfers in the
+    /// time of one seek, from its profile), or a size of 4KiB to 1GiB [default: auto, or the preset's]
     #[arg(long, value_name = "SIZE|auto|competitive")]
     pub prefetch: Option<Prefetch>,
-    /// Order in which a disk's queue is served: sweep (by disk address) or fifo [default: sweep, or the preset's]
+    /// Order in which the queue of a disk is served: sweep (by disk address) or fifo (by arrival) [default:
+    /// sweep, or the preset's]
     #[arg(long, value_name = "ORDER")]
     pub order: Option<OrderKind>,
-    /// Follow streams, and fetch their next pieces before they are needed (on), or read only on a miss, as the
-    /// papers do (off) [default: on, or the preset's]
+    /// Fetch the next piece of each stream before it is needed (on), or read only on a miss, as the papers do
+    /// (off) [default: on, or the preset's]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub ahead: Option<bool>,
-    /// Keep what was read ahead mapped until it is read, so that the kernel takes it last when memory is short
-    /// (on), or leave it to the kernel (off) [default: on, or the preset's]
+    /// Keep what was read ahead mapped until it is read, so that the kernel evicts it last (on), or leave it
+    /// to the kernel (off) [default: on, or the preset's]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub hold: Option<bool>,
-    /// Most bytes read ahead and not yet used, for each disk [default: follows from the memory]
+    /// Most bytes read ahead and not yet used, for each disk, 8MiB or more [default: from the memory of the
+    /// machine or control group]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
-    /// How long a client may wait because the pieces of others are long: a time such as 2s, auto (about as long as for
-    /// the kernel's own read-ahead), off (only what is served counts)
+    /// How long a client may wait because the pieces of others are long: a time of 1ms to 1h, auto (about as
+    /// long as with the kernel's own read-ahead), or off (only throughput counts)
     #[arg(long, default_value = "auto", value_name = "WAIT", help_heading = BOUNDS)]
     pub longest_wait: LongestWait,
-    /// Ignored: what is used last leaves first, whenever memory is short. Goes with the next release.
+    /// Ignored. While memory is short, the bytes that are used last always leave first. The next release
+    /// refuses this option.
     #[arg(long, value_name = "WHEN", hide = true)]
     pub drop_behind: Option<String>,
-    /// Let requests go when their disk has read nothing for this many seconds; their callers then read for themselves
+    /// Pass a request after its disk has read nothing for this many seconds (0.01 to 1000000); its caller
+    /// then reads for itself
     #[arg(
         long,
         default_value_t = 30.0,
@@ -56,7 +60,7 @@ pub struct PolicyOptions {
         hide_short_help = true
     )]
     pub stalled: f64,
-    /// Bitrate of all streams in bits a second, where it is known [default: as told of each file, else observed]
+    /// Bitrate of all streams, in bits a second (8 to 10^12) [default: from --bitrates, else observed]
     #[arg(
         long,
         value_name = "BITS",
@@ -65,24 +69,25 @@ pub struct PolicyOptions {
         hide_short_help = true
     )]
     pub bitrate: Option<u64>,
-    /// How the size depends on a stream's bitrate: sqrt, linear, same, one factor (0 to 1) for lower bitrates, or
-    /// BYTES_PER_S=FACTOR,... [default: sqrt with --prefetch auto for bitrates that are known, else same]
+    /// How the size depends on a stream's bitrate: sqrt, linear, same, a factor of 0 to 1 for lower bitrates,
+    /// or a table BYTES_PER_S=FACTOR,... [default: with --prefetch auto sqrt for known bitrates, else same]
     #[arg(long, value_name = "RULE", help_heading = PAPERS, hide_short_help = true)]
     pub scale: Option<BitrateRule>,
-    /// With --prefetch competitive: begin with 16 pages and double, as the paper does, instead of the whole depth
+    /// With --prefetch competitive: begin each stream with 16 pages and double them, as the paper does,
+    /// instead of reading the whole length at once
     #[arg(long, help_heading = PAPERS, hide_short_help = true)]
     pub slow_start: bool,
-    /// With --prefetch auto: the parameters of the paper's Table 2, by its names
+    /// With --prefetch auto: the parameters of the paper's Table 2, under its names
     #[command(flatten)]
     pub table2: Table2,
 }
 
 impl PolicyOptions {
-    /// What the words come to in this mode.
+    /// The configuration that the options give in this mode.
     ///
     /// # Errors
-    /// A size, a budget or a parameter out of range; an automatic size in a mode that does not extend reads in the policy, or by a model
-    /// that lacks the streams it is a model of.
+    /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy does
+    /// not extend reads, or by the model without the streams that it needs.
     pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let preset = self.preset.unwrap_or_default().values();
@@ -90,8 +95,8 @@ impl PolicyOptions {
         let mut spindle = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
         spindle.small_in_flight = preset.small_in_flight;
         let size_max = self.table2.size_max;
-        // Only mode `both` has the policy extend reads. A size that a preset finds means nothing in the others; the shim, which
-        // extends them in mode `prefetch`, needs a number.
+        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
+        // a fixed size; a preset's automatic one does not apply.
         let found = if mode == Mode::Both { preset.prefetch } else { Prefetch::Fixed(DEFAULT_PREFETCH) };
         let prefetch = self.prefetch.unwrap_or(found);
         let by_default = if ahead { preset.adjust_by } else { AdjustBy::Gradient };
@@ -110,12 +115,11 @@ impl PolicyOptions {
                 spindle.read_max = spindle.read_max.max(size);
             }
             Prefetch::Auto if mode != Mode::Both => {
-                return usage("--prefetch auto learns from every read: it needs --mode both".into());
+                return usage("--prefetch auto learns from every read, so it needs --mode both".into());
             }
             Prefetch::Auto if !ahead && adjust_by == AdjustBy::Model => {
                 return usage(
-                    "--adjust-by model goes by streams: it needs --ahead on, or write --adjust-by gradient"
-                        .into(),
+                    "--adjust-by model needs --ahead on; write that, or --adjust-by gradient".into(),
                 );
             }
             Prefetch::Auto => {
@@ -150,7 +154,7 @@ impl PolicyOptions {
         Ok(spindle)
     }
 
-    /// The same as words for another command.
+    /// The same options as arguments for another command.
     pub fn words(&self) -> Vec<String> {
         let on_off = |on: bool| if on { "on" } else { "off" };
         let mut words = vec![
@@ -205,7 +209,7 @@ mod tests {
         assert!(fault(&["--adjust-busy", "1.5"]).contains("--adjust-busy = 1.5"));
         assert!(fault(&["--adjust-interval", "0"]).contains("--adjust-interval"));
         assert!(fault(&["--start-size", "64MiB"]).contains("--start-size"));
-        assert!(fault(&["--start-size", "1B"]).contains("4KiB and --size-max"));
+        assert!(fault(&["--start-size", "1B"]).contains("4KiB to --size-max"));
         assert!(fault(&["--step-size", "0B"]).contains("--step-size"));
         assert!(fault(&["--score-deflation-factor=2"]).contains("--score-deflation-factor"));
         // Said of a size that is not even automatic, before anybody relies on it.

@@ -1,4 +1,4 @@
-//! Named sets of values: what Seekless does by itself, and what each paper does.
+//! Named sets of values: the defaults of Seekless, and those of each paper.
 
 use clap::ValueEnum;
 use seekless_policy::sizing::controller::AdjustBy;
@@ -7,14 +7,14 @@ use seekless_policy::{DEFAULT_PREFETCH, OrderKind, Prefetch};
 /// A set of values for options that are not given. An option that is given always wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// An automatic size, read ahead of need, by disk address, held until read
+    /// Automatic size; reads ahead of need, in disk order; held until read
     #[default]
     Auto,
     /// Libception (2018): 2 MiB on a miss, one piece at a time, in order of arrival
     Libception,
-    /// Automated prefetch sizing (2014): the size is searched by its gradient, on a miss, in order of arrival
+    /// Automated prefetch sizing (2014): a gradient search for the size, on a miss, in order of arrival
     Asap,
-    /// Competitive prefetching (2007): as far as the disk transfers in the time of one seek; the rest as auto
+    /// Competitive prefetching (2007): what the disk transfers in the time of one seek; the rest as auto
     Competitive,
 }
 
@@ -23,7 +23,7 @@ pub enum Preset {
 /// is served in the kernel's order and not in a sweep.
 const SMALL_IN_FLIGHT: usize = 32;
 
-/// What a preset says where nothing else does.
+/// Values of the options that are not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Values {
     pub(crate) prefetch: Prefetch,

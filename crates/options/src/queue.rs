@@ -1,4 +1,4 @@
-//! How a disk's queue is served: options of the commands that stand for the paper's daemon, real or simulated.
+//! How a disk's queue is served: options of the commands with the paper's daemon, real or simulated.
 
 use clap::Args;
 use seekless_base::Bytes;
@@ -10,10 +10,10 @@ use crate::{BOUNDS, PAPERS};
 /// How a disk's queue is served.
 #[derive(Args, Clone, Debug)]
 pub struct QueueOptions {
-    /// One queue for all disks instead of one a disk
+    /// One queue for all disks instead of one for each
     #[arg(long, help_heading = PAPERS, hide_short_help = true)]
     pub single_queue: bool,
-    /// Most requests waiting for one disk; more are passed on to the kernel at once
+    /// Most requests that wait for one disk, 1 to 65536; beyond it requests pass at once
     #[arg(
         long,
         default_value_t = 4096,
@@ -23,8 +23,8 @@ pub struct QueueOptions {
         hide_short_help = true
     )]
     pub queue: u32,
-    /// Reads of one disk in flight together; 1 is strictly serial, from 2 on the next is submitted shortly before the
-    /// last one ends
+    /// Reads in flight on one disk, 1 to 64: 1 is strictly serial; from 2 on the next read is submitted
+    /// shortly before the last one ends
     #[arg(
         long,
         default_value_t = 1,
@@ -34,22 +34,24 @@ pub struct QueueOptions {
         hide_short_help = true
     )]
     pub in_flight: u32,
-    /// With --in-flight 2 and more: bytes of a read still missing when the next one is submitted
+    /// With --in-flight 2 or more: submit the next read when this many bytes of the last are missing, at most
+    /// 1GiB
     #[arg(long, default_value = "256KiB", value_name = "SIZE", value_parser = overlap, help_heading = PAPERS, hide_short_help = true)]
     pub overlap: Bytes,
-    /// Answer at the end of the whole read, as the paper does, instead of as soon as what was asked for has arrived
+    /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have
+    /// arrived
     #[arg(long, help_heading = PAPERS, hide_short_help = true)]
     pub answer_late: bool,
 }
 
-/// Bytes still missing of a read. What is longer than any read may be means nothing.
+/// Bytes of a read that are still missing. More than the longest read would mean nothing.
 fn overlap(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|e: seekless_base::ParseBytesError| e.to_string())?;
     if bytes > PREFETCH_MAX { Err(format!("write at most {PREFETCH_MAX}")) } else { Ok(bytes) }
 }
 
 impl QueueOptions {
-    /// Puts them into the configuration of a spindle; `single_queue` is a matter of the driver.
+    /// Copies them into the configuration of a disk queue; the driver handles `single_queue`.
     pub fn apply(&self, spindle: &mut Config) {
         spindle.queue_max = self.queue as usize;
         spindle.reads_in_flight = self.in_flight as usize;
@@ -57,7 +59,7 @@ impl QueueOptions {
         spindle.answer_early = !self.answer_late;
     }
 
-    /// The same as words for another command.
+    /// The same options as arguments for another command.
     pub fn words(&self) -> Vec<String> {
         let mut words = vec![
             format!("--queue={}", self.queue),

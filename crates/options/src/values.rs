@@ -16,11 +16,10 @@ pub fn on_off(word: &str) -> Result<bool, String> {
     }
 }
 
-/// A time, a week at most: longer is a slip of the pen, and times that are added to a clock must not overflow
-/// it.
+/// A time of at most a week. A longer one is a typing error, and a sum with a clock must not overflow.
 ///
 /// # Errors
-/// It is none, or longer; the text says what to write.
+/// Not a time, or longer than a week; the text says what to write.
 pub fn week_at_most(text: &str) -> Result<Duration, String> {
     let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
     if time <= Nanos::from_secs(7 * 86_400) {
@@ -33,7 +32,7 @@ pub fn week_at_most(text: &str) -> Result<Duration, String> {
 /// A time of 0.01 s to 1,000,000 s, as seconds.
 ///
 /// # Errors
-/// It is none; the text says what to write.
+/// Not a time, or out of range; the text says what to write.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<Nanos>().ok().map(Nanos::as_secs_f64).filter(|s| (0.01..=1e6).contains(s));
     seconds.ok_or_else(|| "write 0.01 to 1000000 seconds, for example 30 or 30s".to_string())

@@ -56,26 +56,26 @@ const STRETCHES_MAX: usize = 65_536;
 #[derive(Args, Debug)]
 #[command(after_help = "Example: seekless cat-set /srv/photos | ssh backup 'tar x -C /srv/copy'")]
 pub struct CatSetArgs {
-    /// Files and folders; without any, a list is read from standard input
+    /// Files and folders [default: a list from standard input]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Paths of the list end with a zero byte, not with a newline
+    /// Paths of the list end with a zero byte instead of a newline
     #[arg(short = '0', long)]
     null: bool,
-    /// What to sort by: the address of a file's first bytes on its disk; its inode number; nothing
+    /// Sort by address (of a file's first bytes on its disk), inode (number) or listed (not at all)
     #[arg(long, value_enum, default_value_t = By::Address)]
     by: By,
     /// Read files into memory at most SIZE before they are written; 0 leaves that to the kernel
     #[arg(long, value_name = "SIZE", default_value_t = Bytes(WINDOW))]
     ahead: Bytes,
-    /// Read in this process even where a daemon answers
+    /// Read in this process even if a daemon answers
     #[arg(long, hide_short_help = true)]
     no_daemon: bool,
-    /// Most paths that are sorted together; memory is bounded by it
+    /// Most paths that are sorted together, 1 to 10000000; it bounds memory
     #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     batch: u32,
-    /// Write a summary as JSON; to standard output, in place of the stream, if no FILE is given
+    /// Write a summary as JSON to FILE; without FILE to standard output, in place of the stream
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -33,31 +33,31 @@ const BUFFER: usize = 64 << 10;
     after_help = "Example: find . -type f -print0 | seekless order -0 --ahead 256MiB | xargs -0 -n 64 -P 4 sha256sum"
 )]
 pub struct OrderArgs {
-    /// Paths; without any, a list is read from standard input
+    /// Paths [default: a list from standard input]
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Paths end with a zero byte, not with a newline, in the list and in the output
+    /// End paths with a zero byte instead of a newline, in the list and in the output
     #[arg(short = '0', long)]
     null: bool,
-    /// What to sort by: the address of a file's first bytes on its disk; its inode number, which opens no
-    /// file; nothing [default: address, but files in memory as they are listed if standard output is a pipe]
+    /// Sort by address (of a file's first bytes on its disk), inode (number; opens no file) or listed (not at
+    /// all) [default: address; if standard output is a pipe, files in memory come as listed]
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// Instead of a folder, write the regular files below it
+    /// Replace a folder by the regular files below it
     #[arg(long)]
     dirs: bool,
     /// Read files into memory before their paths are written, at most SIZE ahead of what the consumer has
-    /// taken from the pipe
+    /// taken from the pipe [default: off]
     #[arg(long, value_name = "SIZE")]
     ahead: Option<Bytes>,
-    /// With --ahead: read in this process even where a daemon answers
+    /// With --ahead: read in this process even if a daemon answers
     #[arg(long, requires = "ahead", hide_short_help = true)]
     no_daemon: bool,
-    /// Most paths that are sorted together; memory is bounded by it
+    /// Most paths that are sorted together, 1 to 10000000; it bounds memory
     #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     batch: u32,
-    /// Write a summary as JSON; to standard output, in place of the paths, if no FILE is given
+    /// Write a summary as JSON to FILE; without FILE to standard output, in place of the paths
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }

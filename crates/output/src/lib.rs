@@ -110,7 +110,7 @@ pub fn replaceable_by_json(path: &Path) -> Result<(), Fault> {
         Some(_) => Err(Fault::new(
             Exit::Usage,
             format!(
-                "cannot write {}: it is there and holds no JSON; choose another file, or remove it",
+                "cannot write {}: it exists and holds no JSON; choose another file, or remove it",
                 path.display()
             ),
         )),

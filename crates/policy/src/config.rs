@@ -84,7 +84,7 @@ pub enum LongestWait {
     /// the longer pieces may be.
     #[default]
     Auto,
-    /// At most this long, where possible.
+    /// At most this time, if the disk can keep it; else pieces are what it transfers in one switch.
     Bound(Nanos),
     /// No bound: only throughput counts.
     Off,
@@ -98,9 +98,9 @@ impl core::str::FromStr for LongestWait {
             "auto" => Ok(LongestWait::Auto),
             "off" => Ok(LongestWait::Off),
             time => {
-                let time: Nanos = time.parse().map_err(|_| "write a time such as 2s, or auto, or off")?;
-                let within = (Nanos::from_millis(1)..=Nanos::from_secs(3600)).contains(&time);
-                within.then_some(LongestWait::Bound(time)).ok_or("a time lies within 1ms and 1h")
+                let range = Nanos::from_millis(1)..=Nanos::from_secs(3600);
+                let time = time.parse().ok().filter(|time| range.contains(time));
+                time.map(LongestWait::Bound).ok_or("write a time of 1ms to 1h, such as 2s, or auto, or off")
             }
         }
     }

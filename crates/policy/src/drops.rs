@@ -29,7 +29,6 @@ pub(crate) struct Ripe {
     pub(crate) file: FileId,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Number of attempts so far.
     pub(crate) attempts: usize,
 }
 

@@ -65,7 +65,7 @@ pub struct DiskEngine {
     following: Following,
     /// Ranges that file sets have requested and not taken.
     awaited: Awaited,
-    /// Recent misses of small files.
+    /// Whether small files are missed in disk order.
     disk_order: DiskOrder,
     pins: Pins,
     drops: Drops,

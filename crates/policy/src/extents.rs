@@ -156,13 +156,11 @@ impl<F: Copy + Ord> Extents<F> {
         self.account.totals
     }
 
-    /// Number of ranges.
     #[cfg(test)]
     pub(crate) fn ranges(&self) -> usize {
         self.recency.len()
     }
 
-    /// Number of pinned ranges.
     pub(crate) fn pinned_ranges(&self) -> usize {
         self.pinned_ranges
     }

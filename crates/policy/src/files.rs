@@ -99,7 +99,6 @@ impl Files {
         self.open.get(&file).is_some_and(|open| !open.leaving)
     }
 
-    /// Whether a file is open.
     pub(crate) fn is_open(&self, file: FileId) -> bool {
         self.open.contains_key(&file)
     }

@@ -14,7 +14,6 @@ use crate::{FileId, ReadId};
 pub(crate) struct Place {
     /// Disk address of the first byte. Unknown addresses sort before all known ones.
     pub(crate) lba: Option<Lba>,
-    /// The file.
     pub(crate) file: FileId,
     /// File offset of the first byte.
     pub(crate) offset: u64,

@@ -160,7 +160,6 @@ impl Spindle {
         self.queue.counts().for_clients > 0
     }
 
-    /// Whether a request of this id is blocked.
     pub(crate) fn is_blocked(&self, id: RequestId) -> bool {
         self.blocked.contains_key(&id)
     }
@@ -360,7 +359,6 @@ impl Spindle {
         }
     }
 
-    /// A read in flight.
     pub(crate) fn flight(&self, read: ReadId) -> Option<&Flight> {
         self.flights.iter().find(|f| f.piece.id == read)
     }

@@ -28,7 +28,7 @@ pub const EXIT_STATUS: &str = "Exit status: 0 done and every check held, 1 faile
 /// The option that every command takes.
 #[derive(Args, Clone, Debug)]
 pub struct LogOptions {
-    /// How diagnostics on standard error are written (`SEEKLESS_LOG` chooses which)
+    /// Format of diagnostics on standard error (`SEEKLESS_LOG` chooses which are written)
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", hide_short_help = true)]
     pub log_format: LogFormat,
 }
@@ -36,9 +36,9 @@ pub struct LogOptions {
 /// The form of diagnostics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// A line for people
+    /// Lines for people
     Text,
-    /// A JSON object a line, with the time
+    /// One JSON object a line, with the time
     Json,
 }
 
@@ -110,7 +110,7 @@ fn logging(name: &str, format: LogFormat) {
     let filter = match std::env::var("SEEKLESS_LOG") {
         Ok(text) => text.parse().unwrap_or_else(|_| {
             seekless_output::eprintln!(
-                "{name}: SEEKLESS_LOG: `{text}` is no filter; write for example info or seekless_engine=debug"
+                "{name}: SEEKLESS_LOG: `{text}` is not a filter; write for example info or seekless_engine=debug"
             );
             warnings
         }),

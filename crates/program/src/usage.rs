@@ -1,4 +1,4 @@
-//! The command line as clap reads it, and what is said of a wrong one: a line, as of every other error.
+//! The command line as clap reads it. A wrong one is one line, as every other error.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use clap::builder::ValueRange;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-/// What the standard library says of a text that is no number, and what is to be written instead.
+/// Errors of the standard library for malformed numbers, and our text for each.
 const NUMBERS: [(&str, &str); 5] = [
     ("invalid digit found in string", "write a whole number without a sign"),
     ("cannot parse integer from empty string", "write a whole number"),
@@ -15,8 +15,7 @@ const NUMBERS: [(&str, &str); 5] = [
     ("cannot parse float from empty string", "write a number"),
 ];
 
-/// The words of a command line, or the error with the line that says it. No line: it is help or a version,
-/// which clap prints itself.
+/// The parsed command line, or the error with its line. Help and version have no line: clap prints them.
 ///
 /// # Errors
 /// The words are no command line of `command`.
@@ -35,7 +34,7 @@ pub fn matches(command: Command, words: Vec<OsString>) -> Result<ArgMatches, (cl
     })
 }
 
-/// Takes `-5` behind an option as its value, so that the option says which values it takes.
+/// Takes `-5` behind an option as its value, so that the option's own parser rejects it.
 pub fn with_negative_values(command: Command) -> Command {
     let negative = |arg: Arg| {
         let always = arg.get_num_args().unwrap_or(ValueRange::SINGLE).min_values() > 0;
@@ -63,7 +62,7 @@ fn line(text: &str, path: &str) -> String {
     let all = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     let said = all.filter(|p| !p.is_empty() && !p.starts_with("Usage: ") && !p.starts_with("For more "));
     let mut said: Vec<String> = said.map(|p| p.trim_start_matches("tip: ").to_string()).collect();
-    // A number with a unit is no value for clap, which takes `-5MiB` for flags.
+    // Clap reads a negative number with a unit, `-5MiB`, as flags.
     let below_zero = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
     if text.strip_prefix("unexpected argument '-").is_some_and(below_zero) {
         said.truncate(1);

@@ -88,7 +88,6 @@ macro_rules! originals {
             }
         )+
 
-        /// Resolves all of them.
         pub(crate) fn resolve_all() {
             $(at::$name.get();)+
         }
@@ -144,7 +143,6 @@ macro_rules! by_bytes {
 /// hook makes the system call itself.
 pub(crate) static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Resolves `syscall`.
 pub(crate) fn resolve_syscall() {
     static NEXT: Next = Next::new(c"syscall");
     SYSCALL.store(NEXT.get(), Ordering::Relaxed);

@@ -23,11 +23,11 @@ struct SeeklessLab {
 enum Command {
     /// Show on this machine what Seekless gains, in a few minutes
     Demo(seekless_experiments::cli::DemoArgs),
-    /// What a site needs: disks and memory, from its access log or by formula
+    /// Plan disks and memory for a site, from its access log or by formula
     Plan(Box<seekless_experiments::plan::cli::PlanArgs>),
     /// Simulate in virtual time: a file server on hard disks, cache levels, downloads in any order
     Sim(seekless_sim::cli::SimArgs),
-    /// Hard disks made of software
+    /// Make hard disks of software
     Vdisk(seekless_vdisk::cli::VdiskArgs),
     /// Load a server with real clients and verify every byte
     Load(seekless_load::cli::LoadArgs),

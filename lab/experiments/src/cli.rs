@@ -37,7 +37,7 @@ pub enum LabCommand {
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Keep finished runs as the recorded ones, for the pages of docs/results
+    /// Record finished runs, for the pages of docs/results
     Record {
         /// Folders of runs
         #[arg(required = true)]
@@ -118,10 +118,10 @@ pub struct CompareArgs {
     live: PathBuf,
     /// Folder of the simulated run
     simulated: PathBuf,
-    /// How far throughput may be off, a share
+    /// Largest deviation of throughput, as a share
     #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = 0.10)]
     throughput: f64,
-    /// How far the 95th percentile of latency may be off, a share
+    /// Largest deviation of the 95th percentile of latency, as a share
     #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = 0.15)]
     latency: f64,
     /// Write the comparison as JSON, to FILE or standard output
@@ -135,19 +135,19 @@ pub struct RunArgs {
     /// A scenario's name (see `seekless-lab list`) or a file; with --sim also several names, or `all`
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<String>,
-    /// In the simulator, in virtual time
+    /// Run in the simulator, in virtual time
     #[arg(long, conflicts_with = "live")]
     sim: bool,
-    /// With real processes on a software disk (the default)
+    /// Run real processes on a software disk (the default)
     #[arg(long)]
     live: bool,
-    /// Shorter: less time, fewer repetitions and points
+    /// Run shorter: less time, fewer repetitions and points
     #[arg(long)]
     quick: bool,
-    /// Simulated runs at a time; the results do not depend on it [default: one a processor]
+    /// Concurrent simulations; the results do not depend on it [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Where machines are drawn: from this seed [default: the scenario's]
+    /// Seed from which machines are drawn [default: the scenario's]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Where machines are drawn: so many of them [default: as many as the scenario has]

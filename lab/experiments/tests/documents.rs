@@ -244,6 +244,25 @@ fn no_line_of_prose_is_longer_than_a_reader_takes_in() {
     }
 }
 
+/// Most words of prose on a page: ten minutes at 220 words a minute. At half, pages would be cut for their
+/// length alone; at double, nobody reads to the end.
+const WORDS_MAX: usize = 2200;
+
+/// Tables and code are searched, not read. The pages of results are written by a program.
+#[test]
+fn no_page_takes_longer_than_ten_minutes() {
+    let read_through = |page: &String| !page.starts_with("docs/results/") && page != "CHANGELOG.md";
+    for page in documents().into_iter().filter(read_through) {
+        let (mut code, mut words) = (false, 0);
+        for line in read(&root().join(&page)).lines() {
+            code ^= line.starts_with("```");
+            let verbatim = code || line.starts_with("    ") || line.trim_start().starts_with('|');
+            words += if verbatim { 0 } else { line.split_whitespace().count() };
+        }
+        assert!(words <= WORDS_MAX, "{page} has {words} words of prose: cut it, or split it by its readers");
+    }
+}
+
 /// Files whose comments are still too long. The list only shrinks: a file that became clean leaves it.
 const LONG_COMMENTS: &str = include_str!("long-comments.txt");
 
@@ -295,10 +314,13 @@ fn every_line_for_people_is_escaped() {
     assert!(bare.is_empty(), "write seekless_output::eprintln! or print: {bare:#?}");
 }
 
+/// The page of the numbers that are not options.
+const BOUNDS: &str = "docs/BOUNDS.md";
+
 #[test]
 fn the_table_of_constants_has_each_with_its_value() {
-    let tuning = read(&root().join("docs/TUNING.md"));
-    let section = tuning.split("\n## Constants\n").nth(1).and_then(|t| t.split("\n## ").next()).unwrap();
+    let page = read(&root().join(BOUNDS));
+    let section = page.split("\n## Constants\n").nth(1).and_then(|t| t.split("\n## ").next()).unwrap();
     let rows = section.lines().filter_map(|line| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
@@ -308,7 +330,7 @@ fn the_table_of_constants_has_each_with_its_value() {
     let constants = serde_json::json!(seekless_policy::Constants::default());
     let constants: BTreeMap<String, f64> =
         constants.as_object().unwrap().iter().map(|(k, v)| (k.clone(), v.as_f64().unwrap())).collect();
-    assert_eq!(said, constants, "docs/TUNING.md, Constants");
+    assert_eq!(said, constants, "{BOUNDS}, Constants");
 }
 
 /// Where a read passes: files and folders whose numbers stand in a table of the documentation.
@@ -413,8 +435,8 @@ fn the_table_of_file_sets_has_each_number() {
 
 /// Compares a table with the numbers in these sources; how many there are.
 fn bounds(heading: &str, places: &[&str]) -> usize {
-    let tuning = read(&root().join("docs/TUNING.md"));
-    let said: BTreeMap<String, String> = table(&tuning, heading)
+    let page = read(&root().join(BOUNDS));
+    let said: BTreeMap<String, String> = table(&page, heading)
         .into_iter()
         .map(|(name, value)| (name, value.trim_matches('`').to_string()))
         .collect();
@@ -436,7 +458,7 @@ fn bounds(heading: &str, places: &[&str]) -> usize {
             }
         }
     }
-    assert_eq!(said, there, "docs/TUNING.md, {heading}");
+    assert_eq!(said, there, "{BOUNDS}, {heading}");
     there.len()
 }
 

@@ -22,7 +22,7 @@ pub struct CatalogueArgs {
     /// Make every file this large instead of drawing durations
     #[arg(long, value_name = "SIZE")]
     pub file_size: Option<Bytes>,
-    /// What kind of files: videos, clips, index or mirror
+    /// Kind of files: videos, clips, index or mirror
     #[arg(long, value_name = "KIND", default_value = "videos")]
     pub content: Content,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
@@ -73,16 +73,16 @@ impl CatalogueArgs {
 /// How a run is made, whatever its load.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// The server, with the path under which the library is found
+    /// URL of the server, with the path of the library
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080/")]
     pub url: String,
-    /// For https: the certificates (PEM) that are believed
+    /// For https: trusted certificates (PEM)
     #[arg(long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
     /// Requests due before this time are not measured
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub warmup: Nanos,
-    /// Run the clients' clock K times faster than real time, to match a virtual disk's --speedup
+    /// Run the clients' clock K times as fast as real time, to match --speedup of a software disk
     #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = positive)]
     pub speedup: f64,
     /// Seed of the requests
@@ -155,13 +155,13 @@ pub(crate) struct SessionArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) line: LineArgs,
-    /// How long a segment may take from when it was due
+    /// Longest time of a segment from when it was due
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) timeout: Nanos,
     /// Most sessions at once; a further one fails at once
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) max_clients: u64,
-    /// Start with no viewer at all instead of those of a long-running server
+    /// Start without viewers, instead of with those of a long-running server
     #[arg(long)]
     pub(crate) cold_start: bool,
 }

@@ -34,13 +34,13 @@ pub struct LoadArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Command {
-    /// A fixed number of clients, each asking for the next range as soon as it has the last
+    /// A fixed number of clients; each requests the next range when it has the last
     Closed(ClosedArgs),
     /// Downloads of whole files, arriving at random, in order or in any order
     Downloads(DownloadsArgs),
     /// Viewing sessions at a given request rate
     Sessions(SessionsArgs),
-    /// Find the highest request rate at which (almost) no session fails
+    /// Search for the highest request rate at which (almost) no session fails
     Search(SearchArgs),
     /// Replay an httperf session file (wsesslog, with pace_time, timeout and Range headers)
     Replay(ReplayArgs),
@@ -130,10 +130,10 @@ struct SessionsArgs {
     /// Requests a second offered by all sessions together
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
-    /// Raise the rate in a straight line from --rate to this, over --ramp-over
+    /// Raise the rate linearly from --rate to this, over --ramp-over
     #[arg(long, value_name = "RATE", value_parser = positive)]
     ramp_to: Option<f64>,
-    /// Length of the slope
+    /// Length of the rise
     #[arg(long, value_name = "TIME", default_value = "300s")]
     ramp_over: Nanos,
     /// Sessions in all (the papers: 14400)

@@ -8,14 +8,14 @@ use crate::drive::set::{DEFAULT_CHUNK, SetKind, SetSpec};
 /// A set of modelled drives.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SetOptions {
-    /// Several such drives as one device: raid0, raid1, raid10 (two near copies), raid5, raid6
+    /// Combine several such drives into one device: raid0, raid1, raid10 (two near copies), raid5, raid6
     /// (left-symmetric) or linear
     #[arg(long, value_name = "KIND")]
     pub set: Option<SetKind>,
-    /// Drives of the set
+    /// Number of drives in the set
     #[arg(long, value_name = "N")]
     pub members: Option<u32>,
-    /// Bytes that stay together on a member of a striped set [default: 512KiB, as md]
+    /// Bytes that stay together on one member of a striped set [default: 512KiB, as md]
     #[arg(long, value_name = "SIZE")]
     pub chunk: Option<Bytes>,
     /// Sets of heads in each drive, each over its share of the addresses: 1 or 2
@@ -24,10 +24,11 @@ pub struct SetOptions {
 }
 
 impl SetOptions {
-    /// The set that was ordered; one ordinary drive if none was.
+    /// The set that the options describe; without options one ordinary drive.
     ///
     /// # Errors
-    /// `Usage`: a number out of range, a part of a set without `--set`, `--set` without `--members`.
+    /// `Usage`: a number is out of range, `--members` or `--chunk` stands without `--set`, or `--set` without
+    /// `--members`.
     pub fn spec(&self) -> Result<SetSpec, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let spec = match (self.set, self.members) {

@@ -6,7 +6,7 @@ use seekless_model::drive::set::SetSpec;
 use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::session::paper_classes;
-use seekless_policy::sizing::controller::Params;
+use seekless_policy::sizing::controller::{AdjustBy, Params};
 use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, OrderKind, Sizing};
 use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, FileSetLoad, Rise, ServerModel};
 use seekless_sim::serving::profile::profile_of;
@@ -205,6 +205,39 @@ fn viewers_who_come_back_all_at_once_are_served_again() {
         let failed = report.failed_share();
         assert!(report.requests > 5000 && failed < 0.01, "{automatic}: {} {failed}", report.requests);
     }
+}
+
+/// \[A\] 4.1: pieces of 8 MiB for SD viewers are evicted before use. By the bitrate, which the server knows,
+/// the size falls at once to what is used within the eviction time; the gradient alone does not find it.
+#[test]
+fn evictions_set_the_size_of_the_papers_controller_by_the_bitrate() {
+    let size = Some(Bytes::gib(20));
+    let catalogue = Catalogue::new(&CatalogueSpec { size, ..CatalogueSpec::default() }).unwrap();
+    let size_with = |tells_bitrates| {
+        let mut engine = engine(Mode::Both, false).unwrap();
+        engine.tells_bitrates = tells_bitrates;
+        engine.spindle.start_size = Some(Bytes::mib(8));
+        engine.spindle.sizing = Sizing::Auto(Params {
+            adjust_by: AdjustBy::Gradient,
+            adjust_interval: Nanos::from_secs(20),
+            ..Params::default()
+        });
+        let Config { mut disks, .. } = closed(1);
+        disks[0].size = Bytes::gib(22);
+        let config = Config {
+            disks,
+            memory: Bytes::mib(512),
+            engine: Some(engine),
+            server: ServerModel::threads(),
+            warmup: Nanos::from_secs(60),
+            length: Nanos::from_secs(120),
+            ..sessions(60.0)
+        };
+        let report = serving::run(&config, &catalogue).unwrap();
+        report.engines_json()[0]["size"]["target"].as_u64().unwrap()
+    };
+    let (told, untold) = (size_with(true), size_with(false));
+    assert!(told <= 4 << 20 && untold >= 7 << 20, "{told} {untold}");
 }
 
 /// Every mode, server and scheduler: time passes, clients are served, nothing is counted that cannot be.

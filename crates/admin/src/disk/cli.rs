@@ -17,16 +17,16 @@ pub struct DiskArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// The disks of this machine, how they are set, and whether they have been measured
+    /// List the disks of this machine, their settings, and whether they have been measured
     List(ListArgs),
     /// Measure a disk: seek times, rotation, transfer rates, command overhead
     ///
-    /// Reads only, past the page cache. Takes less than two minutes of the disk's time. While others use the disk it
-    /// keeps to a share of its time and measures again what they disturbed. Processors are kept from sleeping meanwhile;
-    /// in a virtual machine a thread of the lowest priority on each does that.
+    /// It only reads, past the page cache, for less than two minutes of the disk's time. While others use the
+    /// disk it takes --share of the time and measures again what they disturbed. It keeps processors from
+    /// sleeping meanwhile; in a virtual machine a thread of the lowest priority on each processor does that.
     Profile(ProfileArgs),
-    /// Set read-ahead, command size, scheduler and queue depth by the disk's profile; without an option only say what
-    /// would be set and what it is expected to give
+    /// Set read-ahead, command size, scheduler and queue depth by a disk's profile; without an option only
+    /// show what would be set and what it should give
     Tune(TuneArgs),
 }
 

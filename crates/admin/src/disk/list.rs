@@ -14,7 +14,7 @@ use crate::disk::store::{self, KnownProfile};
 
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

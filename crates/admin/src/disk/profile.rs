@@ -18,19 +18,20 @@ use crate::disk::{plot, store};
 
 #[derive(Args, Debug)]
 pub(crate) struct ProfileArgs {
-    /// A block device, or a directory or file on the disk
+    /// Block device, or a folder or file on the disk
     #[arg(value_name = "DEV|DIR")]
     pub(crate) target: PathBuf,
-    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Part of the disk's time to take while others use it, 1% to 100%; an idle disk is measured without pause
+    /// Part of the disk's time to take while others use it, 1% to 100%; an idle disk is measured without
+    /// pause
     #[arg(long, default_value = "10%", value_parser = parse_share)]
     pub(crate) share: f64,
-    /// Give up after this long, for example 90s or 20m
+    /// Give up after this time, for example 90s or 20m
     #[arg(long, default_value = "20m", value_parser = parse_duration)]
     pub(crate) duration: Duration,
-    /// Write the plot here instead of beside the stored profile
+    /// Path of the plot [default: beside the stored profile]
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
     /// Do not store the profile

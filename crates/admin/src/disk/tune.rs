@@ -18,19 +18,19 @@ use plan::{Advice, TunePlan};
 
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
-    /// A block device, or a directory or file on the disk; all rotating disks if left out
+    /// Block device, or a folder or file on the disk [default: all rotating disks]
     #[arg(value_name = "DEV|DIR")]
     pub(crate) target: Option<PathBuf>,
-    /// Set it now; what was set before is kept for --revert
+    /// Set it now, and remember the settings before for --revert
     #[arg(long, conflicts_with = "revert")]
     pub(crate) apply: bool,
-    /// Put back exactly what was set before --apply, and take away the rule of --persist
+    /// Restore the settings before --apply, and remove the rule of --persist
     #[arg(long, conflicts_with = "persist")]
     pub(crate) revert: bool,
-    /// Write a udev rule so that it is set again after a restart
+    /// Write a udev rule that sets it after a restart
     #[arg(long)]
     pub(crate) persist: bool,
-    /// Sequential readers to expect at once
+    /// Expected number of concurrent sequential readers, 1 to 100000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) streams: u32,
     /// Where udev rules go
@@ -39,7 +39,7 @@ pub(crate) struct TuneArgs {
     /// Where the devices are
     #[arg(long, default_value = "/sys/block", hide = true)]
     pub(crate) sys_block: PathBuf,
-    /// Print JSON, to FILE or, without FILE or with `-`, to standard output
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

@@ -1,15 +1,15 @@
-//! What kind of program an ELF file is: does it load libraries at all, and was it built by Go?
+//! The kind of an ELF program: whether it loads libraries at all, and whether it was built by Go.
 //!
-//! Reads headers only, from a file that may be anything; every offset is checked and every table bounded.
+//! Reads only headers, of a file with any content; every offset is checked and every table bounded.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Most program or section headers looked at.
+/// Maximum number of program or section headers read.
 const HEADERS_MAX: u64 = 512;
-/// Longest interpreter path, and longest table of section names, read.
+/// Maximum length of the interpreter path, and of the table of section names.
 const TEXT_MAX: u64 = 1 << 16;
 
 const PT_INTERP: u64 = 3;
@@ -17,9 +17,9 @@ const PT_INTERP: u64 = 3;
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// The loader it asks for (`/lib64/ld-linux-x86-64.so.2`). Without one nothing can be preloaded.
+    /// The loader it requests (`/lib64/ld-linux-x86-64.so.2`). Without one, nothing can be preloaded.
     pub(crate) interpreter: Option<String>,
-    /// It has Go's build notes.
+    /// Whether it has Go's build notes.
     pub(crate) go: bool,
 }
 
@@ -37,7 +37,7 @@ impl Layout {
         Some(if self.big_endian { field.iter().fold(0, fold) } else { field.iter().rev().fold(0, fold) })
     }
 
-    /// An address-sized number, at an offset that differs by class.
+    /// An address-sized number, whose offset depends on the class.
     fn word(&self, bytes: &[u8], at32: usize, at64: usize) -> Option<u64> {
         if self.wide { self.number(bytes, at64, 8) } else { self.number(bytes, at32, 4) }
     }
@@ -48,7 +48,7 @@ impl Layout {
 }
 
 impl Program {
-    /// Looks at a file; `Ok(None)` if it is no ELF file.
+    /// Reads a file's headers; `Ok(None)` if it is not an ELF file.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Program>> {
         let file = File::open(path)?;
         Ok(examine(&|offset, len| {
@@ -98,7 +98,7 @@ fn interpreter(layout: &Layout, head: &[u8], read: ReadAt<'_>) -> Option<String>
     None
 }
 
-/// The table of section names, if the file was not stripped of it.
+/// The table of section names, unless the file was stripped of it.
 fn section_names(layout: &Layout, head: &[u8], read: ReadAt<'_>) -> Option<Vec<u8>> {
     let table = layout.word(head, 32, 40)?;
     let (size, names) = (layout.half(head, 46, 58)?, layout.half(head, 50, 62)?);

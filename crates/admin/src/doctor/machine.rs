@@ -15,7 +15,6 @@ use serde::Serialize;
 use super::recommend::{Doors, Recommendation, for_machine};
 use super::{DaemonState, describe_findings};
 
-/// One disk.
 #[derive(Clone, Debug, Serialize)]
 struct DiskFacts {
     name: String,
@@ -23,9 +22,9 @@ struct DiskFacts {
     bytes: u64,
     /// The kernel's flag.
     rotational: bool,
-    /// Whether it is served: measured where something of it is mounted, else the flag.
+    /// Whether it is served: by measurement if something of it is mounted, else by the flag.
     seeks: bool,
-    /// What was measured, or why not; only where something of it is mounted.
+    /// The measured kind, or why it is missing; only if something of it is mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<KindReport>,
     read_ahead_kb: Option<u64>,
@@ -42,7 +41,7 @@ impl DiskFacts {
     }
 }
 
-/// The doctor's word on the machine.
+/// The doctor's report on the machine.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MachineReport {
     kernel: String,
@@ -70,8 +69,7 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
             kind: "no_heads",
             blocks: true,
             what: "no disk here seeks".into(),
-            advice: "Seekless leaves disks alone that do not; `--include-ssd` serves them all the same"
-                .into(),
+            advice: "Seekless leaves such disks alone; `--include-ssd` serves them too".into(),
         });
     }
     if !daemon.answers {
@@ -84,15 +82,14 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
     }
     if let Some(pager) = pager {
         let advice = if pager.spares_mapped {
-            "what is read ahead stays mapped until it is read, which this pager leaves alone; with `--hold off` it would not"
+            "data read ahead stays mapped until it is read, and this pager leaves mapped pages alone; keep `--hold on`"
         } else {
-            "what is read ahead may be gone before its reader comes: give the scheme a filter that allows `unmapped` pages \
-             only, and it leaves alone what Seekless holds"
+            "data read ahead may be evicted before it is read: give the scheme a filter that allows only `unmapped` pages, so that it leaves held data alone"
         };
         findings.push(Finding {
             kind: "idle_pager",
             blocks: false,
-            what: "the kernel pages out what has not been used for some seconds, maybe with memory to spare (DAMON)".into(),
+            what: "the kernel pages out memory that was not used for some seconds, even with memory to spare (DAMON)".into(),
             advice: advice.into(),
         });
     }
@@ -125,10 +122,10 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>)
     findings
 }
 
-/// Most mount points named in one finding.
+/// Maximum number of mount points named in one finding.
 const NAMED_MAX: usize = 3;
 
-/// What is mounted and passed, a finding a kind of file system.
+/// Mounts that are passed, one finding for each kind of file system.
 fn beyond(mounts: &MountTable) -> Vec<Finding> {
     let mut kinds: Vec<(&str, Reads, Vec<String>)> = Vec::new();
     for mount in mounts.iter() {
@@ -148,17 +145,16 @@ fn beyond(mounts: &MountTable) -> Vec<Finding> {
         let at = format!("{}{more}", at[..at.len().min(NAMED_MAX)].join(", "));
         let (what, advice) = match reads {
             Reads::OwnCache => (
-                format!("{at}: {kind} has a cache of its own, of which the page cache knows nothing"),
-                "its files are passed at once, and read as without Seekless; its own prefetching is what helps there",
+                format!("{at}: {kind} has a cache of its own, outside the page cache"),
+                "its files pass, and are read as without Seekless; use the file system's own prefetching",
             ),
             Reads::Network => (
                 format!("{at}: {kind} reads from another machine"),
-                "its files are passed at once: run Seekless where the disks are",
+                "its files pass; run Seekless on the machine that has the disks",
             ),
             _ => (
-                format!("{at}: {kind} is a program's, one queue a mount"),
-                "files whose reads pass by the page cache (direct I/O) are passed at once; a pool that names the disk of each \
-                 file (mergerfs) is read by those disks",
+                format!("{at}: {kind} is served by a program (FUSE), with one queue for each mount"),
+                "files read past the page cache (direct I/O) pass; a pool that names the disk of each file (mergerfs) is read from those disks",
             ),
         };
         Finding { kind: "file_system", blocks: false, what, advice: advice.into() }
@@ -171,7 +167,7 @@ impl MachineReport {
         let mut text = String::new();
         let _ = write_line!(text, "Linux {}; {}", self.kernel, self.daemon.describe());
         if self.daemon.answers {
-            // A refused umount raises no event that could be heard.
+            // A refused umount raises no event.
             let _ = write_line!(text, "   before a file system is unmounted: seekless release DIR");
         }
         for disk in &self.disks {

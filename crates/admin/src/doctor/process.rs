@@ -1,4 +1,4 @@
-//! One process: what is known about it, and what follows.
+//! One process: what is known about it, and what follows from that.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -24,35 +24,35 @@ use super::elf::Program;
 use super::recommend::{Doors, Process, Recommendation, for_process, none};
 use super::{DaemonState, describe_findings};
 
-/// A mapping of a file smaller than this is not worth a word: locales, fonts, small databases.
+/// Minimum size of a mapped file that is reported. Smaller ones are locales, fonts, small databases.
 const BIG_MAPPING: u64 = 1 << 20;
 
-/// Auxiliary vector entry that says whether the loader ignores LD_PRELOAD.
+/// Entry of the auxiliary vector that says whether the loader ignores LD_PRELOAD.
 const AT_SECURE: u64 = 23;
 
-/// What `/proc/PID` tells.
+/// The facts from `/proc/PID`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) program: Program,
-    /// The program was not looked at: the file system it is on may never answer.
+    /// Whether the program was not examined, because its file system may never answer.
     pub(crate) unseen: bool,
-    /// A security module confines it.
+    /// The security module that confines it.
     pub(crate) lsm: Option<Lsm>,
-    /// `libseekless.so` is mapped.
+    /// Whether `libseekless.so` is mapped.
     pub(crate) shim_mapped: bool,
     pub(crate) ld_preload: Option<String>,
     /// Its `SEEKLESS_SOCKET`.
     pub(crate) socket: Option<PathBuf>,
-    /// Where the daemons listen whose rings it, or else its children, have mapped: those they did talk to.
+    /// Sockets of the daemons whose rings it, or else its children, have mapped: those that they have used.
     pub(crate) daemons: Vec<PathBuf>,
-    /// It has an environment without a single variable in it: it wrote its title there, as nginx does.
+    /// Whether its environment is empty, because it wrote its title there, as nginx does.
     pub(crate) overwritten: bool,
     pub(crate) disabled: bool,
-    /// `SEEKLESS_SECCOMP` says that its filter allows what the shim does.
+    /// Whether `SEEKLESS_SECCOMP` says that its filter allows the shim's calls.
     pub(crate) filter_allowed: bool,
-    /// It has closed standard input, output or error.
+    /// Whether it has closed standard input, output or error.
     pub(crate) standard_closed: bool,
     pub(crate) at_secure: bool,
     pub(crate) io_uring: bool,
@@ -60,24 +60,24 @@ pub(crate) struct Facts {
     /// Large data files it has mapped.
     pub(crate) mapped_files: Vec<String>,
     pub(crate) seccomp: u32,
-    /// Its processes put themselves under a filter after they were forked.
+    /// Whether its processes installed a filter after they were forked.
     pub(crate) sandboxed: bool,
-    /// They went into a network namespace of their own, as vsftpd's do (`isolate_network`).
+    /// Whether they moved to a network namespace of their own, as vsftpd's do (`isolate_network`).
     pub(crate) isolated: bool,
-    /// It, or a child, is in a call that sends a whole file.
+    /// Whether it, or a child, is in a call that sends a whole file.
     pub(crate) long_calls: bool,
-    /// Its root directory, if it is not ours.
+    /// Its root directory, if it differs from ours.
     pub(crate) other_root: Option<PathBuf>,
-    /// It is in another network namespace, where the socket's abstract twin is not seen.
+    /// Whether it is in another network namespace, where the socket's abstract twin is not visible.
     pub(crate) other_network: bool,
-    /// How many of its processes read files themselves, one read at a time: as many misses can be
-    /// outstanding. 0 if it is no server known to do so, or has threads to do it.
+    /// Number of its processes that read files themselves, one read at a time: as many misses can be
+    /// outstanding. 0 if it is not a server known to do so, or has threads for that.
     pub(crate) reads_at_once: usize,
 }
 
 impl Facts {
     /// # Errors
-    /// No such process, or not ours to look at.
+    /// There is no such process, or it may not be examined.
     pub(crate) fn read(pid: u32) -> Result<Facts, Fault> {
         let dir = folder(pid);
         let fault = |error: io::Error| match error.kind() {
@@ -87,12 +87,12 @@ impl Facts {
             ),
             io::ErrorKind::PermissionDenied => Fault::new(
                 Exit::Permission,
-                format!("process {pid} may not be looked at; ask as root or its owner"),
+                format!("process {pid} may not be inspected; run this as root or as its owner"),
             ),
             _ if error.raw_os_error() == Some(3) => {
                 Fault::new(Exit::Missing, format!("process {pid} has just ended"))
             }
-            _ => Fault::new(Exit::Failed, format!("cannot look at process {pid}: {error}")),
+            _ => Fault::new(Exit::Failed, format!("cannot inspect process {pid}: {error}")),
         };
         let status = fs::read_to_string(dir.join("status")).map_err(fault)?;
         let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
@@ -139,13 +139,13 @@ impl Facts {
             other_network: differ(&dir, Path::new(SELF), "ns/net"),
             ..Facts::default()
         };
-        // The loader tells by its own bits when a set-uid program has given up its rights since.
+        // The loader decides by its own flag if a set-uid program has given up its privileges since.
         facts.at_secure |=
             seen && fs::metadata(dir.join("exe")).is_ok_and(|m| m.permissions().mode() & 0o6000 != 0);
         facts.read_maps(&maps, &exe);
         facts.reads_at_once = reads_at_once(pid, &facts.name);
         if facts.daemons.is_empty() {
-            // A master leaves reading to its workers.
+            // A master process leaves reading to its workers.
             let maps =
                 children(&dir).into_iter().filter_map(|child| fs::read(format!("/proc/{child}/maps")).ok());
             facts.daemons =
@@ -154,17 +154,17 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Nothing says which daemon it asks.
+    /// Whether nothing shows which daemon it uses.
     pub(crate) fn asks_unseen(&self) -> bool {
         self.shim_mapped && self.overwritten && self.daemons.is_empty()
     }
 
-    /// Notes what the address space shows. `exe` is the program itself.
+    /// Records what the address space shows. `exe` is the program itself.
     fn read_maps<'a>(&mut self, maps: &'a [u8], exe: &Path) {
         let lines = || Mapping::all(maps);
         self.daemons = daemons(maps);
-        // Libraries have executable parts; data files do not. What lies beside a library belongs to the
-        // program, as the class archives of a Java machine do.
+        // Libraries have executable parts; data files do not. Files beside a library belong to the program,
+        // like the class archives of a Java machine.
         let code = lines().filter(|m| m.executable && m.path.starts_with(b"/"));
         let folder = |path: &'a [u8]| &path[..path.iter().rposition(|&b| b == b'/').unwrap_or(0)];
         let folders: Vec<&[u8]> = code.map(|m| folder(m.path)).collect();
@@ -182,7 +182,7 @@ impl Facts {
                 && !mapping.path.ends_with(b".so")
                 && !mapping.path.ends_with(b"/locale-archive");
             let path = String::from_utf8_lossy(mapping.path);
-            // A server may map thousands; a few are enough to know.
+            // A server may map thousands; a few are enough.
             if is_data && mapping.bytes >= BIG_MAPPING && self.mapped_files.len() < 8 {
                 let path = path.into_owned();
                 if !self.mapped_files.contains(&path) {
@@ -193,11 +193,11 @@ impl Facts {
     }
 }
 
-/// Whether a file that a link in `/proc/PID` leads to may be opened: its file system is known, and is none of
-/// a program's (FUSE), which any user may have mounted and which may never answer.
+/// Whether the file behind a link in `/proc/PID` may be opened: its file system is known and is not FUSE,
+/// which any user may have mounted and which may never answer.
 fn answers(dir: &Path, link: &str) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    // Names the file; nothing is asked of its file system.
+    // O_PATH names the file without asking its file system.
     let Ok(file) = rustix::fs::open(dir.join(link), flags, Mode::empty()) else { return false };
     let own = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
     let id = own.lines().find_map(|l| l.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
@@ -229,10 +229,10 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Most daemons of one process that are asked: it has mapped the rings of former ones too.
+/// Maximum number of daemons of one process that are asked; it has mapped the rings of former ones too.
 const DAEMONS_MAX: usize = 8;
 
-/// Where the daemons listen whose rings are mapped.
+/// Sockets of the daemons whose rings are mapped.
 fn daemons(maps: &[u8]) -> Vec<PathBuf> {
     let mut daemons: Vec<PathBuf> = Vec::new();
     for socket in Mapping::all(maps).filter_map(|m| ring::listens_at(m.path)).filter(|s| s.is_absolute()) {
@@ -243,7 +243,7 @@ fn daemons(maps: &[u8]) -> Vec<PathBuf> {
     daemons
 }
 
-/// A number in `/proc/PID/status`; 0 where there is none.
+/// A number in `/proc/PID/status`; 0 if missing.
 fn number(pid: u32, field: &str) -> u32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().find_map(|l| l.strip_prefix(field)).and_then(|v| v.trim().parse().ok()).unwrap_or(0)
@@ -257,9 +257,9 @@ fn filtered(pid: u32) -> bool {
     number(pid, "Seccomp:") == 2
 }
 
-/// Whether this is true of a process and the one that started it, both of the same program, from the parent
-/// of this one down to its grandchildren. Then the program did it, and allows its processes little. What a
-/// container or a unit does is on both, or came with another program.
+/// Whether `shut` is true of a process and its parent of the same program, from the parent of this process
+/// down to its grandchildren. Then the program itself did it, and restricts its processes. What a container
+/// or a unit does applies to both, or came with another program.
 fn by_itself(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
     let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let below = |pid: u32| children(&folder(pid)).into_iter().take(WORKERS_MAX);
@@ -271,8 +271,8 @@ fn by_itself(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
     pairs.any(|(below, above)| exe(below).is_some() && exe(below) == exe(above) && shut(below, above))
 }
 
-/// A call that sends more than this at once to a descriptor that blocks: the kernel reads the file piece by
-/// piece inside it. A server that takes turns between clients asks for a few MiB at most (nginx 2).
+/// A call that sends more than this at once to a blocking descriptor keeps the kernel reading the file piece
+/// by piece inside the call. A server that alternates between clients requests at most a few MiB (nginx 2).
 const LONG_CALL: u64 = 16 << 20;
 
 /// Number of the system call sendfile.
@@ -289,7 +289,7 @@ fn in_long_call(dir: &Path) -> bool {
     })
 }
 
-/// The descriptor that a line of `/proc/PID/syscall` sends a whole file to.
+/// The descriptor to which a line of `/proc/PID/syscall` sends a whole file.
 fn long_call(line: &str) -> Option<u64> {
     let mut fields = line.split_whitespace();
     if fields.next()?.parse() != Ok(SENDFILE) {
@@ -297,11 +297,11 @@ fn long_call(line: &str) -> Option<u64> {
     }
     let hex = |text: Option<&str>| u64::from_str_radix(text?.strip_prefix("0x")?, 16).ok();
     let to = hex(fields.next())?;
-    // The file and the offset lie between.
+    // The file and the offset are between.
     (hex(fields.nth(2))? >= LONG_CALL).then_some(to)
 }
 
-/// Whether a descriptor of this `/proc/PID/fdinfo` waits when it is full.
+/// Whether a descriptor with this `/proc/PID/fdinfo` blocks when it is full.
 fn blocks(fdinfo: &str) -> bool {
     const NONBLOCK: u32 = 0o4000;
     let flags = fdinfo.lines().find_map(|l| l.strip_prefix("flags:"));
@@ -329,7 +329,8 @@ fn other_root(dir: &Path) -> Option<PathBuf> {
     (root != ours || differ(dir, Path::new(SELF), "ns/mnt")).then_some(root)
 }
 
-/// Whether two processes, by their folders, are in different namespaces of this kind, as far as that is seen.
+/// Whether two processes, given by their folders, are in different namespaces of this kind, as far as
+/// visible.
 fn differ(one: &Path, other: &Path, namespace: &str) -> bool {
     match (fs::read_link(one.join(namespace)), fs::read_link(other.join(namespace))) {
         (Ok(one), Ok(other)) => one != other,
@@ -337,12 +338,12 @@ fn differ(one: &Path, other: &Path, namespace: &str) -> bool {
     }
 }
 
-/// The doctor's word on a process.
+/// The doctor's report on a process.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ProcessReport {
     pub(crate) pid: u32,
     pub(crate) name: String,
-    /// The shim is loaded and not switched off.
+    /// Whether the shim is loaded and not switched off.
     pub(crate) hooked: bool,
     pub(crate) daemon: DaemonState,
     pub(crate) findings: Vec<Finding>,
@@ -361,11 +362,11 @@ impl ProcessReport {
     }
 }
 
-/// What helps a server that cannot be hooked.
+/// What helps a server that cannot use the shim.
 const NO_PRELOAD: &str =
     "`seekless watch` or `seekless observe` serves it, and `seekless disk tune` helps where neither runs";
 
-/// Findings that keep only the shim out.
+/// Findings that affect only the shim.
 const NO_HOOK: [&str; 6] = ["go", "static", "musl", "at_secure", "not_loaded", "not_preloaded"];
 
 pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> ProcessReport {
@@ -380,13 +381,12 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
         found("disabled", true, "SEEKLESS_DISABLE is set in it", "start it without that variable");
     }
     if !daemon.answers && facts.asks_unseen() {
-        let what = "which daemon it asks cannot be seen: it has overwritten its environment, and mapped no ring of a daemon yet";
-        let advice = "look again when it has read something (a daemon that follows streams, the default, hands out a ring then), \
-                      or name the daemon with --socket";
+        let what = "the daemon that it asks is unknown: it has overwritten its environment, and mapped no ring of a daemon yet";
+        let advice = "ask again after it has read a file (by default the daemon hands out a ring then), or name the daemon with --socket";
         found("daemon_unseen", false, what, advice);
     } else if !daemon.answers {
-        let what = "the daemon it would ask does not answer: every call goes straight to the kernel";
-        found("no_daemon", true, what, "start `seekless daemon`; the process need not be started again");
+        let what = "its daemon does not answer: every call goes straight to the kernel";
+        found("no_daemon", true, what, "start `seekless daemon`; the process needs no restart");
     }
     bypasses(facts, &mut found);
     findings.extend(few_blocked(&facts.name, facts.reads_at_once));
@@ -398,7 +398,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let process = Process { hooked, preloadable, seen, long_calls: facts.long_calls };
     let mut recommendation = for_process(process, doors);
     if let Some(other) = daemon.without_hook.as_ref().filter(|_| !hooked) {
-        // What keeps the shim out of it keeps no other door from its reads.
+        // Findings that affect only the shim do not affect the other doors.
         findings.iter_mut().filter(|f| NO_HOOK.contains(&f.kind)).for_each(|f| f.blocks = false);
         recommendation.first.clear();
         if other.command == "watch" {
@@ -410,7 +410,7 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
 
 fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str)) {
     if facts.unseen {
-        let what = "its program was not looked at: it lies on a file system that is a program's (FUSE) or mounted no more";
+        let what = "its program was not inspected: it is on a FUSE file system, or on one that was unmounted";
         found("unseen", false, what, "copy it to a disk and start it from there, or use `seekless observe`");
         return;
     }
@@ -420,7 +420,8 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
             format!("a Go program makes its system calls itself, so a preload cannot see them; {NO_PRELOAD}");
         found("go", true, "it is a Go program, linked statically", &advice);
     } else if facts.program.go {
-        let advice = format!("it makes its system calls itself even when linked dynamically; {NO_PRELOAD}");
+        let advice =
+            format!("even a dynamically linked Go program makes its system calls itself; {NO_PRELOAD}");
         found("go", true, "it is a Go program", &advice);
     } else if interpreter.is_none() {
         let advice =
@@ -437,14 +438,13 @@ fn why_not_hooked(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str
     }
     let cannot = facts.program.go || facts.at_secure || interpreter.is_none_or(|i| i.contains("musl"));
     if cannot {
-        // Said why; that it was not tried, or tried in vain, is no news.
+        // The reason is reported already; that the shim is missing adds nothing.
         return;
     }
     match &facts.ld_preload {
         Some(list) if list.contains("libseekless.so") => {
             let what = format!("LD_PRELOAD is {list}, and yet the shim is not loaded");
-            let advice = "is the file there and readable where the process looks (chroot, container), and built for the same \
-                          kind of processor? The loader says so on the process's standard error when it starts";
+            let advice = "check that the process can read the file (chroot, container) and that it is built for this processor; the loader reports the error on the process's standard error at its start";
             found("not_loaded", true, &what, advice);
         }
         _ => {
@@ -481,8 +481,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
         found("mmap", false, &what, advice);
     }
     if facts.long_calls {
-        let advice = "the kernel reads the file inside the call, and `watch` hears of its beginning only; the shim sends it in \
-                      parts, so preload it; where that cannot be, let it read piece by piece (vsftpd: `use_sendfile=NO`)";
+        let advice = "the kernel reads the file inside the call, and `watch` hears only of its beginning; the shim sends it in parts, so preload it; else let it read piece by piece (vsftpd: `use_sendfile=NO`)";
         found("long_calls", false, "it sends a whole file by one call", advice);
     }
     if facts.isolated {
@@ -493,7 +492,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
     }
     match facts.seccomp {
         _ if facts.sandboxed => {
-            let what = "its processes put themselves under a seccomp filter";
+            let what = "its processes install a seccomp filter";
             let advice = "such a filter forbids what the shim needs; switch it off (vsftpd: `seccomp_sandbox=NO`), or use \
                           `seekless observe` or `seekless watch`";
             found("sandbox", false, what, advice);
@@ -503,13 +502,12 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
             "seccomp",
             true,
             "it runs in strict seccomp",
-            "it may not connect to the daemon; run it without",
+            "it may not connect to the daemon; run it without strict seccomp",
         ),
         _ if facts.filter_allowed => {
             let what =
                 "it has a seccomp filter, and SEEKLESS_SECCOMP=allow says that it allows what the shim does";
-            let advice = "see that it allows cachestat, mincore, socket, connect, sendmsg, recvmsg, recvfrom, getsockopt, \
-                          ppoll and fcntl: one that ends the program at such a call ends it with the shim";
+            let advice = "check that it allows cachestat, mincore, socket, connect, sendmsg, recvmsg, recvfrom, getsockopt, ppoll and fcntl: a filter that ends the program at such a call ends it when the shim makes one";
             found("seccomp", false, what, advice);
         }
         _ => {
@@ -522,7 +520,7 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
     }
     if facts.standard_closed {
         let what = "it has closed standard input, output or error";
-        let advice = "the shim stays out of it while one of the descriptors 0 to 2 is free; have it open /dev/null there, \
+        let advice = "the shim stays off while one of the descriptors 0 to 2 is closed; have it open /dev/null there, \
                       or use `seekless observe` or `seekless watch`";
         found("standard_closed", true, what, advice);
     }
@@ -628,7 +626,7 @@ mod tests {
 
     #[test]
     fn what_a_program_does_to_its_own_processes_is_told_from_what_others_do() {
-        // A shell, one more of it, and another program.
+        // A shell, another one, and another program.
         let line = "(sleep 60; :) & wait";
         let mut shell = std::process::Command::new("sh").args(["-c", line]).spawn().unwrap();
         let below = |pid: u32| children(&folder(pid)).first().copied();
@@ -678,7 +676,7 @@ mod tests {
         assert!(!blocks("pos:\t0\nflags:\t02004002\n") && !blocks(""));
     }
 
-    /// A thread of ours sends a file of which its reader takes nothing.
+    /// A thread of this process sends a file to a reader that takes nothing.
     #[test]
     fn a_process_in_such_a_call_is_found() {
         let dir = Path::new("/proc/self");

@@ -1,12 +1,12 @@
-//! Which way in suits: observe, preload, watch, or tuning the kernel alone.
+//! Recommends a door: observe, preload, watch, or only tuning the kernel.
 //!
-//! Observing is the first step wherever the kernel has it: nothing is restarted and no program waits, so it
-//! can be tried on a server that runs. Its gain is less than that of the others, because the first read of a
-//! stream stays a miss. What follows is the way that gains most.
+//! Observing is the first step wherever the kernel supports it: nothing is restarted and no program waits, so
+//! it can be tried on a running server. It gains less than the other doors, because the first read of a
+//! stream stays a miss. Then follows the door that gains most.
 //!
-//! The shim costs least and serves best, but must be in front of a program when it starts and sees only calls
-//! made through the C library. Watching needs root and Linux 6.14, and no word of the program. Where neither
-//! is to be had, the kernel's own settings give what they can.
+//! The shim costs least and serves best. But it must be loaded when the program starts, and sees only calls
+//! through the C library. Watching needs root and Linux 6.14, and no cooperation of the program. If neither
+//! is possible, the kernel's own settings help a little.
 
 use serde::Serialize;
 
@@ -14,21 +14,19 @@ use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::fanotify::{Group, Unavailable};
 use seekless_kernel::tracepoint::TraceError;
 
-/// What to use, and how.
+/// The recommended door, and how to use it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Recommendation {
-    /// What to try before, with nothing restarted; empty where there is nothing to do, or the kernel has not
-    /// got it.
+    /// What to try first, without a restart; empty if there is nothing to do, or the kernel does not support
+    /// it.
     pub(crate) first: String,
     /// `shim`, `watch`, `observe`, `tune`, or `none` when all is well.
     pub(crate) way: &'static str,
-    /// What to type.
     pub(crate) command: String,
-    /// Why this one.
     pub(crate) why: String,
 }
 
-/// What can be done here and now; if not, why.
+/// Whether each door works here; if not, why.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doors {
     pub(crate) watch: Result<(), &'static str>,
@@ -41,7 +39,7 @@ impl Doors {
             Ok(()) => Ok(()),
             Err(TraceError::NotPermitted(_)) => Err("observing needs root"),
             Err(TraceError::Missing(_)) => {
-                Err("this kernel tells of no reads (Linux 6.11 with tracing does)")
+                Err("this kernel reports no reads (it takes Linux 6.11 with tracing)")
             }
             Err(TraceError::Other(..)) => Err("the kernel's tracepoints cannot be read"),
         };
@@ -59,25 +57,25 @@ fn watchable() -> Result<(), &'static str> {
     match Group::new() {
         Ok(_) => Ok(()),
         Err(Unavailable::NotPermitted) => Err("watching needs root"),
-        Err(Unavailable::NotSupported) => Err("this kernel has no pre-content events (Linux 6.14 has)"),
+        Err(Unavailable::NotSupported) => Err("this kernel has no pre-content events (it takes Linux 6.14)"),
         Err(Unavailable::Other(_)) => Err("the kernel refuses to announce reads"),
     }
 }
 
-/// What matters of a process.
+/// The facts about a process that matter here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
-    /// The shim is in front of its reads.
+    /// Whether the shim is loaded.
     pub(super) hooked: bool,
-    /// The shim can be.
+    /// Whether the shim can be loaded.
     pub(super) preloadable: bool,
-    /// Its reads go through calls the shim sees.
+    /// Whether its reads go through calls that the shim sees.
     pub(super) seen: bool,
-    /// It sends whole files by one call, of which `watch` hears the beginning, and `observe` every page.
+    /// Whether it sends whole files by one call. `watch` sees the beginning of such a call, `observe` sees
+    /// every page.
     pub(super) long_calls: bool,
 }
 
-/// For a process.
 pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
     let Process { hooked, preloadable, seen, long_calls } = process;
     if hooked && seen {
@@ -89,13 +87,13 @@ pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
         return Recommendation { first, way: "shim", command: "seekless run -- CMD ...".into(), why };
     }
     let cannot =
-        if seen { "nothing can be preloaded into it" } else { "part of its reads pass by a preload" };
+        if seen { "nothing can be preloaded into it" } else { "a preload does not see part of its reads" };
     match (doors.watch, doors.observe) {
         (Ok(()), Ok(())) if long_calls => Recommendation {
             first: String::new(),
             way: "observe",
             command: OBSERVE.into(),
-            why: format!("{cannot}, and of a whole file sent by one call `watch` hears the beginning only"),
+            why: format!("{cannot}, and of a whole file sent by one call `watch` hears only the beginning"),
         },
         (Ok(()), _) => Recommendation {
             first,
@@ -107,18 +105,18 @@ pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
             first: String::new(),
             way: "observe",
             command: OBSERVE.into(),
-            why: format!("{cannot}, and {not}, but this kernel tells of every read after it"),
+            why: format!("{cannot}, and {not}, but this kernel reports every read"),
         },
         (Err(not), Err(_)) => Recommendation {
             first,
             way: "tune",
             command: "seekless disk tune --apply DEV".into(),
-            why: format!("{cannot}, and {not}: the kernel's own settings are what is left"),
+            why: format!("{cannot}, and {not}: only the kernel's own settings are left"),
         },
     }
 }
 
-/// For the machine, whatever runs on it; `heads`: a disk seeks.
+/// For the machine, whatever runs on it. `heads`: whether a disk seeks.
 pub(super) fn for_machine(heads: bool, daemon: bool, doors: Doors) -> Recommendation {
     if !heads {
         return none("no disk here seeks");
@@ -132,7 +130,7 @@ pub(super) fn for_machine(heads: bool, daemon: bool, doors: Doors) -> Recommenda
             first,
             way: "watch",
             command: "seekless watch DIR ...".into(),
-            why: "it serves whatever reads there, running already or not; a server of your own is better preloaded \
+            why: "it serves every program that reads there, also one that runs already; a server of your own is better preloaded \
                   (`seekless run -- CMD ...`)"
                 .into(),
         },

@@ -1,4 +1,4 @@
-//! The result as one page to hand on: no script, nothing from elsewhere.
+//! The result as one self-contained page: no script, no external resources.
 
 use seekless_base::Fault;
 use seekless_output::chart::{Axis, Chart, Mark, Scale, Series, colour};
@@ -10,7 +10,7 @@ const STYLE: &str = ":root{color-scheme:light dark}body{max-width:54rem;margin:2
     border-bottom:1px solid #8886}th:first-child,td:first-child{text-align:left}.verdict{font-size:1.3rem}\
     figure{margin:1rem 0;background:#fff;color:#000;padding:.5rem}svg{max-width:100%;height:auto}";
 
-/// As HTML.
+/// The page as HTML.
 pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
     let number = |value: f64| format!("{value:.1}");
     let series = |served: bool, name: &str, index: usize| Series {
@@ -58,7 +58,7 @@ pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
             format!("{:.1}", on.mb_per_s),
             in_words(&result.proof.throughput)
         ),
-        // Where reads are observed, waits are not known.
+        // With `observe`, waits are not known.
         if result.proof.p99.is_some() {
             row(
                 "p99 wait of a read, ms (median of blocks)",

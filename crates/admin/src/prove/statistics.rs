@@ -1,46 +1,46 @@
-//! What alternating blocks without and with Seekless prove. Pure: no clock, no daemon, no chance of its own.
+//! What alternating blocks without and with Seekless prove. Pure: no clock, no daemon, no randomness.
 //!
-//! Blocks come in pairs, one of each kind in random order, so that a load that drifts over the day falls on
-//! both kinds. Of each pair the logarithm of the ratio counts. Their mean is the estimate, and the interval
-//! is Student's t over the pairs, with 95 % confidence.
+//! Blocks come in pairs, one of each kind in random order, so that a load that drifts over the day affects
+//! both kinds. Each pair gives the logarithm of the ratio. Their mean is the estimate, and the interval is
+//! Student's t over the pairs, with 95 % confidence.
 //!
-//! What is read ahead in one block may be taken in the next. So the beginning of a block without Seekless is
-//! left out until clients have taken what lay read ahead, and in a block with it the bytes that were read
-//! ahead and not taken yet count as delivered. The beginning of that is left out until clients have taken as
-//! much as lies read ahead at its end: until then some streams are not known yet, and each is short of bytes.
-//! The first seconds of each block are left out in any case.
+//! Bytes read ahead in one block may be taken in the next. So the beginning of a block without Seekless is
+//! left out until clients have taken what was read ahead before. In a block with Seekless, bytes read ahead
+//! and not taken yet count as delivered. The beginning of such a block is left out until clients have taken
+//! as much as lies read ahead at its end: until then some streams are not known yet, and each of them still
+//! builds up its read-ahead. The first seconds of each block are left out in any case.
 
 use serde::Serialize;
 
-/// Shortest beginning of a block that is left out, seconds. Shims hear of nothing when calls are passed; the
+/// Minimum part left out at the beginning of a block, in seconds. The shims are not told of the switch; the
 /// rest is the disk's queue, which empties within a second or two.
 const WARM_UP_S: f64 = 3.0;
 
-/// What lies read ahead is spread over streams, some of which come to the end of theirs before others do.
+/// Factor on the bytes read ahead, because they belong to several streams, some of which end before others.
 const LEFT_OVER_MARGIN: f64 = 1.5;
 
-/// Of a block at least this part is measured, whatever its warm-up wants: one whose clients take very little
-/// would have none.
+/// Minimum fraction of a block that is measured, whatever its warm-up needs. Otherwise a block whose clients
+/// take very little would not be measured at all.
 const MEASURED_MIN: f64 = 0.5;
 
-/// Pairs before anything is certain. With fewer the interval rests on a guess of the spread: t is 2.8 at
-/// five, 4.3 at three.
+/// Minimum number of pairs for any certainty. With fewer, the interval rests on a guess of the spread: t is
+/// 2.8 at five, 4.3 at three.
 const PAIRS_MIN: usize = 5;
 
-/// An interval is narrow enough when it reaches so little up and down, as a factor. At half, four times as
-/// many pairs are needed; at double, a gain of a tenth cannot be told from none.
+/// An interval is narrow enough if it extends up and down by at most this factor. At half, four times as many
+/// pairs are needed; at double, a gain of a tenth cannot be distinguished from none.
 const NARROW: f64 = 1.05;
 
 /// A factor within this of one is neither gain nor loss.
 const NOTHING: f64 = 1.05;
 
-/// Student's t, two-sided 95 %, by degrees of freedom from 1.
+/// Student's t, two-sided 95 %, for 1 and more degrees of freedom.
 const T95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The same for any number of them; beyond the table, the expansion around the normal quantile.
+/// Student's t for any degrees of freedom; beyond the table, the expansion around the normal quantile.
 fn t95(degrees: usize) -> f64 {
     match degrees {
         0 => f64::INFINITY,
@@ -49,44 +49,43 @@ fn t95(degrees: usize) -> f64 {
     }
 }
 
-/// The state at one moment: sums since the daemon started.
+/// The state at one moment, as sums since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Reading {
     /// Seconds since the prover began.
     pub(crate) at: f64,
-    /// Time in which the disks had something to do, as the kernel counts it.
+    /// Time in which the disks were busy, as counted by the kernel.
     pub(crate) disk_s: f64,
     /// Bytes that servers read.
     pub(crate) bytes: u64,
-    /// Bytes that lie read ahead and are not taken yet. While calls are passed nobody knows how many of them
-    /// are.
+    /// Bytes read ahead and not taken yet. While calls are passed, it is not known how many are taken.
     pub(crate) unread: u64,
-    /// Reads.
     pub(crate) reads: u64,
-    /// Reads that missed, by their wait in milliseconds.
+    /// Number of reads that missed, by their wait in milliseconds.
     pub(crate) waits: Vec<(f64, u64)>,
 }
 
 /// The measured part of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Block {
-    /// With Seekless, or without.
+    /// Whether with Seekless.
     pub(crate) served: bool,
     /// Seconds since the prover began.
     pub(crate) at: f64,
     pub(crate) seconds: f64,
     pub(crate) disk_s: f64,
     pub(crate) bytes: u64,
-    /// What the disk time was spent for: the same, and what lies read ahead now and did not at the beginning.
+    /// Bytes that the disk time was spent for: the delivered ones, plus the change of those that lie read
+    /// ahead.
     pub(crate) worked_bytes: f64,
     pub(crate) reads: u64,
-    /// 99 of 100 reads waited no longer; a hit waits for nothing.
+    /// 99th percentile of the waits of all reads; a hit does not wait.
     pub(crate) p99_ms: f64,
 }
 
 impl Block {
-    /// Cuts a block out of its readings, the first of which is the moment of the switch. `None`: nothing was
-    /// delivered, or there are too few readings.
+    /// Cuts a block out of its readings, the first of which is at the switch. `None`: nothing was delivered,
+    /// or there are too few readings.
     pub(crate) fn of(served: bool, readings: &[Reading]) -> Option<Block> {
         let (first, last) = (readings.first()?, readings.last()?);
         let latest = last.at - MEASURED_MIN * (last.at - first.at);
@@ -103,12 +102,12 @@ impl Block {
         let reads = last.reads.saturating_sub(start.reads);
         let p99_ms = quantile(0.99, reads, &waits_between(start, last));
         let ahead = if served { last.unread as f64 - start.unread as f64 } else { 0.0 };
-        // More can be taken out of memory than is delivered only by clients that leave.
+        // Only clients that leave can take more out of memory than is delivered.
         let worked_bytes = (bytes as f64 + ahead).max(0.1 * bytes as f64);
         Some(Block { served, at: start.at, seconds, disk_s, bytes, worked_bytes, reads, p99_ms })
     }
 
-    /// Disk time of a delivered gigabyte, seconds.
+    /// Disk seconds per delivered gigabyte.
     pub(crate) fn disk_s_per_gb(&self) -> f64 {
         self.disk_s / self.worked_bytes * 1e9
     }
@@ -119,13 +118,13 @@ impl Block {
     }
 }
 
-/// Waits that were counted between two readings.
+/// Waits counted between two readings.
 pub(crate) fn waits_between(old: &Reading, new: &Reading) -> Vec<(f64, u64)> {
     let before = |ms: f64| old.waits.iter().find(|w| w.0 == ms).map_or(0, |w| w.1);
     new.waits.iter().map(|&(ms, n)| (ms, n.saturating_sub(before(ms)))).filter(|w| w.1 > 0).collect()
 }
 
-/// A wait that the share `q` of all reads is not longer than; those that did not miss waited for nothing.
+/// The `q`-quantile of the waits of all reads; reads that did not miss waited for 0.
 pub(crate) fn quantile(q: f64, reads: u64, waits: &[(f64, u64)]) -> f64 {
     let missed: u64 = waits.iter().map(|w| w.1).sum();
     let all = reads.max(missed);
@@ -147,11 +146,11 @@ pub(crate) fn quantile(q: f64, reads: u64, waits: &[(f64, u64)]) -> f64 {
 pub(crate) fn suffers(start: &Reading, now: &Reading, wait_max_ms: f64) -> bool {
     let reads = now.reads.saturating_sub(start.reads);
     let long: u64 = waits_between(start, now).iter().filter(|w| w.0 > wait_max_ms).map(|w| w.1).sum();
-    // A handful of reads is no sign.
+    // A handful of reads is not enough evidence.
     reads >= 20 && long * 100 > reads
 }
 
-/// How many times as good with Seekless as without, with 95 % confidence.
+/// Ratio of the quality with Seekless to that without, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Estimate {
     pub(crate) ratio: f64,
@@ -161,7 +160,7 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// From the log ratios of pairs. `None` of fewer than two.
+    /// From the log ratios of pairs. `None` with fewer than two.
     fn of(logs: &[f64]) -> Option<Estimate> {
         let n = logs.len();
         if n < 2 {
@@ -178,7 +177,7 @@ impl Estimate {
     }
 }
 
-/// What is said at the end.
+/// The conclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -188,11 +187,11 @@ pub(crate) enum Verdict {
     NoGain,
     /// It costs more.
     Loss,
-    /// The blocks differ too much among themselves to tell.
+    /// The blocks differ too much among themselves.
     Uncertain,
 }
 
-/// What the blocks come to.
+/// The result of the blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Proof {
     pub(crate) verdict: Verdict,
@@ -200,7 +199,7 @@ pub(crate) struct Proof {
     pub(crate) disk_time: Option<Estimate>,
     /// Delivered bytes a second, with over without.
     pub(crate) throughput: Option<Estimate>,
-    /// 99th percentile of the waits of all reads, without over with. `None` where one kind had none.
+    /// 99th percentile of the waits of all reads, without over with. `None` if one kind had none.
     pub(crate) p99: Option<Estimate>,
 }
 
@@ -219,22 +218,21 @@ fn pairs(blocks: &[Block]) -> Vec<(Block, Block)> {
     pairs
 }
 
-/// What the blocks so far prove.
+/// The result of the blocks so far.
 pub(crate) fn proof(blocks: &[Block]) -> Proof {
     let pairs = pairs(blocks);
     let of = |value: &dyn Fn(&Block, &Block) -> f64| {
         let logs: Vec<f64> = pairs.iter().map(|(off, on)| value(off, on).ln()).collect();
         if logs.iter().all(|x| x.is_finite()) { Estimate::of(&logs) } else { None }
     };
-    // A disk that had nothing to do in a block counts a thousandth of a second: nothing is won on it in any
-    // case.
+    // An idle disk counts a thousandth of a second for a block: there is nothing to gain on it.
     let cost = |b: &Block| b.disk_s.max(0.001) / b.worked_bytes;
     let disk_time = of(&|off, on| cost(off) / cost(on));
     let verdict = match disk_time {
         Some(e) if e.low > 1.0 && e.ratio > NOTHING => Verdict::Gain,
         Some(e) if e.high < 1.0 && e.ratio < 1.0 / NOTHING => Verdict::Loss,
         Some(e) if e.low >= 1.0 / NOTHING && e.high <= NOTHING => Verdict::NoGain,
-        // A difference is shown, but within [`NOTHING`].
+        // There is a difference, but within [`NOTHING`].
         Some(e) if e.is_certain() => Verdict::NoGain,
         _ => Verdict::Uncertain,
     };
@@ -246,11 +244,11 @@ pub(crate) fn proof(blocks: &[Block]) -> Proof {
     }
 }
 
-/// Whether more blocks would say nothing new.
+/// Whether more blocks would add nothing.
 pub(crate) fn is_certain(blocks: &[Block]) -> bool {
     let proof = proof(blocks);
     let idle = blocks.len() >= 2 * PAIRS_MIN && blocks.iter().all(|b| b.disk_s < 0.01 * b.seconds);
-    // A disk with nothing to do has nothing to win; waiting for its noise to settle takes for ever.
+    // An idle disk has nothing to gain; its noise would never settle.
     idle || proof.disk_time.is_some_and(|e| e.is_certain())
 }
 
@@ -276,7 +274,7 @@ mod tests {
     }
 
     /// A server whose disk needs `gain` times as long for a byte without Seekless as with it. Its load swings
-    /// over the hour and wanders from second to second; after a switch, clients first take what was read
+    /// over the hour and wanders from second to second. After a switch, clients first take what was read
     /// ahead before.
     struct Site {
         chance: Chance,
@@ -319,7 +317,7 @@ mod tests {
             Block::of(served, &readings).unwrap()
         }
 
-        /// Until it is certain, or for so many pairs.
+        /// Runs until the result is certain, or for this many pairs.
         fn prove(mut self, pairs_max: usize) -> (Proof, usize) {
             let mut blocks = Vec::new();
             for _ in 0..60 {
@@ -347,8 +345,8 @@ mod tests {
     #[test]
     fn the_interval_contains_the_truth_in_at_least_18_of_20_runs() {
         for gain in [3.0, 1.5, 1.0] {
-            // Of 20 runs of a true 95 % interval fewer than 18 contain it one time in thirteen: so many runs
-            // that chance does not decide, and somewhat more than 18 of 20.
+            // Of 20 runs of a true 95 % interval, fewer than 18 contain it one time in thirteen. So there are
+            // enough runs that chance does not decide, and the bound is somewhat above 18 of 20.
             let hits = contained(gain, 400);
             assert!(hits >= 366, "{hits} of 400 at a gain of {gain}");
         }

@@ -1,8 +1,8 @@
-//! `seekless try DIR`: what reading ahead would gain for whatever reads under these folders, tried for some
-//! minutes and taken away again. Nothing is installed, restarted or preloaded, and no program waits for it.
+//! `seekless try DIR`: the gain of reading ahead for all programs that read under these folders, measured for
+//! some minutes. Nothing is installed, restarted or preloaded, no program waits, and nothing stays.
 //!
-//! It is `seekless observe` as a child, and a proof with it: blocks of time alternate in which reads are
-//! only counted and in which they are read ahead of.
+//! It runs `seekless observe` as a child, and a proof with it: blocks of time alternate in which reads are
+//! only counted and in which data is read ahead.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,20 +20,20 @@ use seekless_options::week_at_most;
 
 use super::{Leave, ProveArgs, block_time, measurable, measure, possible};
 
-/// How long it is waited for a program that reads streams under the folders.
+/// Longest wait for a program that reads streams under the folders.
 const TRAFFIC_MAX: Duration = Duration::from_secs(60);
 
-/// Tries for some minutes what reading ahead gains for the programs that read under these folders. Nothing is
-/// restarted, no program waits, and nothing is left behind.
+/// Measure for some minutes what reading ahead gains for the programs that read under these folders. Nothing
+/// is restarted, no program waits, and nothing is left behind.
 #[derive(Args, Clone, Debug)]
 pub struct TryArgs {
-    /// The folders
+    /// Folders to try
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Longest time it may take; it ends when it is certain
+    /// Longest time it may take, at most a week; it ends earlier when the result is certain
     #[arg(long = "for", default_value = "10m", value_name = "TIME", value_parser = week_at_most)]
     at_most: Duration,
-    /// Length of a block, of which the first part is left out; 35 s or more
+    /// Length of a block, 35s or more; its first part is not counted
     #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
     block: Duration,
     /// Write the result as a page for a browser
@@ -47,14 +47,14 @@ pub struct TryArgs {
 /// `seekless try`.
 ///
 /// # Errors
-/// The kernel or our rights do not allow observing; a folder is none; nothing is read there.
+/// The kernel or our permissions do not allow observing; a path is not a directory; nothing is read there.
 pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
     CacheEvents::probe().map_err(unavailable)?;
     for dir in &args.dirs {
         if !fs::metadata(dir).is_ok_and(|meta| meta.is_dir()) {
             return Err(Fault::new(
                 Exit::Missing,
-                format!("{}: no such folder; name a folder that is there", dir.display()),
+                format!("{}: no such folder; name an existing folder", dir.display()),
             ));
         }
     }
@@ -76,7 +76,7 @@ pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
     measure("try", &prove)
 }
 
-/// Until reads are seen, on a disk whose time the kernel counts.
+/// Waits for reads on a disk whose time the kernel counts.
 fn wait_for_traffic(observer: &OwnDaemon) -> Result<(), Fault> {
     let until = Instant::now() + TRAFFIC_MAX;
     let mut told = false;
@@ -95,7 +95,7 @@ fn wait_for_traffic(observer: &OwnDaemon) -> Result<(), Fault> {
             }
             Err(_) => {
                 let what = format!(
-                    "no program read a file on a disk with heads from one byte to the next in {} s; try again under load",
+                    "no program read a file in sequence on a disk with heads for {} s; try again under load",
                     TRAFFIC_MAX.as_secs()
                 );
                 return Err(Fault::new(Exit::Missing, what));

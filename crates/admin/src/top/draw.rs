@@ -1,4 +1,4 @@
-//! The screen of `seekless top`, from 40 columns on.
+//! The screen of `seekless top`, for 40 columns or more.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -8,14 +8,14 @@ use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
 
 use super::model::{DiskView, View, mib, span};
 
-/// From so many columns on everything of a disk stands in its line.
+/// Minimum width for one-line disks.
 const WIDE: u16 = 72;
 
-/// Columns of the bar of a narrow and of a wide screen.
+/// Width of the bar on a narrow and on a wide screen.
 const BAR_NARROW: usize = 10;
 const BAR_WIDE: usize = 20;
 
-/// What the screen is told beside the view.
+/// What the screen shows besides the view.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
     /// The disk whose details are shown.
@@ -35,7 +35,7 @@ pub(crate) enum Sort {
     Busy,
     /// The one that reads most first.
     Rate,
-    /// The one whose clients wait longest first.
+    /// The one with the longest waits first.
     Wait,
 }
 
@@ -134,7 +134,7 @@ fn header(view: &View, shown: Shown) -> Vec<Line<'static>> {
     ]
 }
 
-/// One line a disk, below a line of titles.
+/// One line for each disk, below a line of titles.
 fn table(disks: &[&DiskView], selected: usize, area: Rect) -> Vec<Line<'static>> {
     let wide = area.width >= WIDE;
     let bar = if wide { BAR_WIDE } else { BAR_NARROW };
@@ -149,7 +149,7 @@ fn table(disks: &[&DiskView], selected: usize, area: Rect) -> Vec<Line<'static>>
     if disks.is_empty() {
         lines.push(Line::from("no disk has been read yet"));
     }
-    // The selected one is always in sight.
+    // The selected disk is always visible.
     let room = area.height.saturating_sub(1) as usize;
     let first = (selected + 1).saturating_sub(room);
     for (i, d) in disks.iter().enumerate().skip(first).take(room) {
@@ -173,7 +173,7 @@ fn table(disks: &[&DiskView], selected: usize, area: Rect) -> Vec<Line<'static>>
     lines
 }
 
-/// What a second was spent on, in `columns` characters; readable without colour.
+/// How a disk spent a second, in `columns` characters; readable without colour.
 fn second(d: &DiskView, columns: usize) -> Vec<Span<'static>> {
     let parts = [
         (d.spent.transferring, "#", Color::Green),
@@ -229,7 +229,7 @@ fn decisions(frame: &mut Frame<'_>, view: &View, area: Rect) {
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// The end of a name says more than its beginning: mount points are paths.
+/// The end of a name is more telling than its beginning, because mount points are paths.
 fn cut(name: &str, columns: usize) -> String {
     let count = name.chars().count();
     name.chars().skip(count.saturating_sub(columns)).collect()

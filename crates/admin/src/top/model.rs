@@ -1,4 +1,4 @@
-//! What two reports of a daemon say of the time between them. Pure.
+//! What two reports of a daemon say about the time between them. Pure.
 
 use std::collections::VecDeque;
 
@@ -7,25 +7,25 @@ use serde::Serialize;
 
 use seekless_frontend::status::StatusReport;
 
-/// Decisions kept to be shown; a screen has fewer lines.
+/// Maximum number of decisions kept for display; a screen has fewer lines.
 const DECISIONS_MAX: usize = 64;
 
-/// A budget is said to have changed from this part of it on: it moves a little at every look at memory.
+/// Minimum relative change of a budget that is reported: it moves a little at every memory report.
 const BUDGET_CHANGE: f64 = 0.05;
 
-/// A size is said to have changed from this part of it on. The controller slides towards its target in steps.
+/// Minimum relative change of a size that is reported. The controller slides towards its target in steps.
 const SIZE_CHANGE: f64 = 0.02;
 
-/// What a disk spent a second on, as shares of it. They come to one.
+/// How a disk spent a second, as fractions that add up to one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spent {
-    /// Transferring, by the measured media rate; with positioning in it where the disk was not measured.
+    /// Transferring, by the measured media rate; includes positioning if the disk was not measured.
     pub(crate) transferring: f64,
-    /// Seeking and waiting for the turn; `None` of a disk that was not measured.
+    /// Seeking and rotating; `None` if the disk was not measured.
     pub(crate) positioning: Option<f64>,
-    /// Standing still although a piece was queued.
+    /// Idle although a piece was queued.
     pub(crate) held_up: f64,
-    /// Nothing to do.
+    /// Idle with nothing to do.
     pub(crate) idle: f64,
 }
 
@@ -39,26 +39,26 @@ pub(crate) struct DiskView {
     /// Bytes a second that clients took.
     pub(crate) delivered_bytes_per_s: f64,
     pub(crate) streams: u64,
-    /// Part of the second that the disk spent on file sets; it is in `spent` too.
+    /// Fraction of the second spent on file sets; `spent` includes it.
     pub(crate) file_sets: f64,
-    /// Calls that wait now.
+    /// Calls waiting now.
     pub(crate) waiting: u64,
     pub(crate) queued: u64,
-    /// Mean wait of the calls answered between the reports; `None` if there was none.
+    /// Mean wait of the calls answered between the reports; `None` if there were none.
     pub(crate) wait_mean_ms: Option<f64>,
     pub(crate) prefetch_bytes: u64,
     pub(crate) unread_bytes: u64,
     pub(crate) budget_bytes: u64,
-    /// What is kept in memory now, and how long a client had to wait.
+    /// What is kept in memory now.
     pub(crate) memory: String,
-    /// Calls passed, by reason, since the daemon started; those of no call left out.
+    /// Calls passed, by reason, since the daemon started; reasons without calls are left out.
     pub(crate) passed: Vec<(String, u64)>,
     pub(crate) evicted_unused_bytes: u64,
     pub(crate) wasted_bytes: u64,
     pub(crate) reads_failed: u64,
 }
 
-/// Everything that is shown.
+/// Everything that is displayed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct View {
     pub(crate) version: String,
@@ -67,13 +67,13 @@ pub(crate) struct View {
     pub(crate) mode: String,
     pub(crate) prefetch: String,
     pub(crate) uptime_s: f64,
-    /// Between the two reports.
+    /// Seconds between the two reports.
     pub(crate) seconds: f64,
     pub(crate) passes_all: bool,
     pub(crate) connections: u64,
     pub(crate) requests_per_s: f64,
     pub(crate) disks: Vec<DiskView>,
-    /// The newest first.
+    /// Newest first.
     pub(crate) decisions: VecDeque<String>,
 }
 
@@ -85,9 +85,10 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Takes in the next report; what it says of the time since the last. The first says nothing of rates.
+    /// Takes the next report. Returns what it says about the time since the last one. The first one has no
+    /// rates.
     pub(crate) fn next(&mut self, now: StatusReport) -> View {
-        // Another daemon counts from nothing.
+        // Another daemon starts its counts at zero.
         let old = self.last.take().filter(|old| old.pid == now.pid && old.uptime_ms <= now.uptime_ms);
         let seconds = old.as_ref().map_or(0.0, |old| (now.uptime_ms - old.uptime_ms) / 1e3);
         if let Some(old) = &old {
@@ -165,7 +166,7 @@ fn disk_view(d: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> DiskV
     view
 }
 
-/// What was decided between two reports of one daemon, in words, as it is known from them.
+/// Decisions between two reports of one daemon, in words, as far as the reports show them.
 fn decisions(old: &StatusReport, now: &StatusReport) -> Vec<String> {
     let mut said = Vec::new();
     if old.passes_all != now.passes_all {
@@ -190,8 +191,8 @@ fn decisions(old: &StatusReport, now: &StatusReport) -> Vec<String> {
         }
         if before.memory.stage != d.memory.stage && !before.memory.stage.is_empty() {
             say(match d.memory.stage.as_str() {
-                "ample" => "memory is ample: what was read stays".into(),
-                "drop-behind" => "memory is short: what is used last is given back".into(),
+                "ample" => "memory is ample: bytes that were read stay".into(),
+                "drop-behind" => "memory is short: the bytes used last are given back".into(),
                 other => format!("memory: {other}"),
             });
         }
@@ -230,7 +231,7 @@ pub(crate) fn span(seconds: f64) -> String {
     }
 }
 
-/// As plain text for scripts and logs.
+/// The view as plain text for scripts and logs.
 pub(crate) fn text(view: &View) -> String {
     let mut lines = vec![format!(
         "daemon {} at {}: mode {}, prefetch {}, up {}, {:.0} requests/s{}",

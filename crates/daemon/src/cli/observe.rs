@@ -24,43 +24,43 @@ use crate::daemon::Daemon;
 use crate::observe::Door;
 use crate::parent::die_with;
 
-/// Reads ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
-/// program waits for it.
+/// Read ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
+/// program waits for it. It runs until SIGINT or SIGTERM; at SIGHUP it closes every file.
 #[derive(Args, Clone, Debug)]
 pub struct ObserveArgs {
-    /// The folders
+    /// Folders to observe
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
     socket: SocketArgs,
-    /// End when this process does, which started it; and remove the socket's folder then
+    /// End when this process, which started it, ends; then remove the socket's folder
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
-    /// Write the statistics every so many seconds
+    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
-    /// to FILE, always the latest
+    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
+    /// each, or to FILE, which always holds the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
 }
 
 /// `seekless observe`: a daemon with the page cache's events as a second door. Ends at SIGINT or SIGTERM; at
-/// SIGHUP it lets go of every file.
+/// SIGHUP it closes every file.
 ///
 /// # Errors
-/// The kernel, the file system or our rights do not allow it; a folder is none; the socket or the file system
-/// is taken.
+/// The kernel, the file system or our rights do not allow it; an argument is not a directory; the socket or
+/// the file system is taken.
 pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     if let Some(parent) = args.parent {
         die_with(parent, Signal::TERM)?;
     }
-    // Before anything is made.
+    // Before anything else is set up.
     CacheEvents::probe().map_err(unavailable)?;
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
     let (told, signal) = UnixStream::pair().map_err(fault)?;
@@ -102,7 +102,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     let interval = args.stats_interval.map(Duration::from_secs_f64);
     let give = |report: &StatusReport| report.give(args.json.as_deref());
     let last = serve(&told, &hung_up, &door, &daemon, interval, give)?;
-    // Before anything else: no file is held open.
+    // First of all, so that no file stays open.
     door.close();
     drop(metrics);
     if args.json.is_some()
@@ -117,7 +117,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Until a signal says to end. Looks after file systems that are unmounted meanwhile.
+/// Runs until a signal ends it. Handles file systems that are unmounted meanwhile.
 fn serve(
     told: &UnixStream,
     hung_up: &UnixStream,
@@ -137,7 +137,7 @@ fn serve(
         let mut ready = [
             PollFd::new(told, PollFlags::IN),
             PollFd::new(hung_up, PollFlags::IN),
-            // Raised when anything is mounted or unmounted.
+            // Raised by every mount and unmount.
             PollFd::new(&table, PollFlags::PRI),
         ];
         let _ = poll(&mut ready, Some(&pause));
@@ -150,7 +150,8 @@ fn serve(
             door.release(|_| true);
         }
         if mounted && let Ok(mounts) = mounts() {
-            // Unmounted while files were open (`umount -l`): it goes when the last of them is closed.
+            // Unmounted while files were open (`umount -l`): the file system goes when the last of them is
+            // closed.
             door.release(|volume| !mounts.iter().any(|m| m.device == volume.dev));
         }
         if let (Some(interval), Some(at)) = (interval, next)

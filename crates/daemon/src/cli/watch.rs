@@ -15,51 +15,52 @@ use crate::watch::{WatchSettings, supervisor, worker};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ScopeArg {
-    /// What is reached through the mounts that the folders are on
+    /// Reads through the mounts that the folders are on
     Mount,
-    /// The folders' whole file systems, through whatever mount: containers too
+    /// Reads through any mount of the folders' file systems, containers included
     Filesystem,
 }
 
-/// Serves every program that reads under these folders, without a preload, until interrupted.
+/// Serve every program that reads under these folders, without a preload, until interrupted (SIGINT, SIGTERM,
+/// SIGHUP).
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
-    /// The folders
+    /// Folders to watch
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Through which mounts the folders are watched
+    /// Mounts through which the folders are watched
     #[arg(long, value_enum, default_value_t = ScopeArg::Mount)]
     scope: ScopeArg,
-    /// Threads that answer the kernel
+    /// Threads that answer the kernel, 1 to 64
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
     threads: u16,
-    /// Have files that are wholly in memory announced too
+    /// Have the kernel announce reads of files that are wholly in memory, too
     #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
     announce_resident: bool,
-    /// Let a reader go after this many seconds, whatever its disk does
+    /// Pass a held read after this many seconds (0.01 to 1000000), whatever its disk does
     #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
     answer_within: f64,
-    /// Most readers held at once; more are let go at once
+    /// Most reads held at once, 1 to 65536; beyond it reads pass at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536), help_heading = BOUNDS, hide_short_help = true)]
     held: u32,
     #[command(flatten)]
     socket: SocketArgs,
-    /// Write the statistics every so many seconds
+    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every interval: to standard output, one line each, or
-    /// to FILE, always the latest
+    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
+    /// each, or to FILE, which always holds the latest
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
-    /// We are the worker of this process
+    /// This process is the worker of PID
     #[arg(long, hide = true, value_name = "PID")]
     supervisor: Option<i32>,
-    /// Times the worker was started before
+    /// How often the worker was started before
     #[arg(long, hide = true, default_value_t = 0)]
     restarts: u64,
 }
@@ -68,13 +69,13 @@ pub struct WatchArgs {
 /// a second door. Returns when interrupted (SIGINT, SIGTERM, SIGHUP).
 ///
 /// # Errors
-/// The kernel, the file system or our rights do not allow it; a folder is none; the socket is taken; or the
-/// worker keeps dying.
+/// The kernel, the file system or our rights do not allow it; an argument is not a directory; the socket is
+/// taken; or the worker keeps dying.
 pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
-    // Checked here as well, so that a mistake is met before a process is started for it.
+    // Checked here too, so that a mistake is reported before a process is started.
     let mut settings = args.socket.settings(&args.engine)?;
     let Some(supervisor) = args.supervisor else {
-        // Our own command line, whatever stands before it; what the worker needs more is added at the end.
+        // Our own command line, whatever precedes it; the worker's additional options are appended.
         let words: Vec<OsString> = std::env::args_os().skip(1).collect();
         return supervisor::run(&words);
     };
@@ -89,7 +90,7 @@ pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
                 ScopeArg::Filesystem => Scope::FileSystem,
             },
             threads: usize::from(args.threads),
-            // The spindle gives up first, when it can.
+            // The disk's engine gives up first, if it can.
             answer_within: Duration::from_secs_f64(args.answer_within) + Duration::from_millis(500),
             held_max: args.held as usize,
             ignore_resident: !args.announce_resident,

@@ -1,10 +1,10 @@
-//! The thread that finds files: from an inode number to an open file under one of the folders, and on to the
-//! engine.
+//! The thread that finds files: from an inode number to an open file under one of the folders, which it hands
+//! to the engine.
 //!
-//! Three ways, the cheapest first: by number, where the file system lets a file be opened by it (ext4); by
-//! the handle that the kernel told when the file was opened; by a walk through the folders, for files opened
-//! before. It is a thread of its own because each of them may wait for a disk. It holds no file and no folder
-//! open between two searches.
+//! It tries three ways, the cheapest first: by number, if the file system supports opening by number (ext4);
+//! by the handle that the kernel reported when the file was opened; by a walk through the folders, for files
+//! opened before. It is a thread of its own because each way may wait for a disk. It keeps no file and no
+//! folder open between two searches.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -29,28 +29,29 @@ use super::table::Answer;
 use super::volume::Volume;
 use crate::watch::scope::path_of;
 
-/// Most handles remembered, twice; about 150 bytes each. The kernel tells of every file opened on the file
-/// system.
+/// Maximum number of remembered handles, twice this; about 150 bytes each. The kernel reports every file
+/// opened on the file system.
 const HANDLES_MAX: usize = 8192;
 
-/// Most files that wait for a walk. Beyond it a file is unknown until its next search.
+/// Maximum number of files that wait for a walk. Beyond it a file is unknown until its next search.
 const WANTED_MAX: usize = 4096;
 
-/// A walk begins no sooner than this after the last, nor before this many times what that took: it is a
-/// twentieth of the time of one thread, and of the disk, where the names are not in memory.
+/// Minimum time between two walks; below, a multiple of the duration of the last one. So walks take a
+/// twentieth of the time of one thread, and of the disk if the names are not in memory.
 const SCAN_AGAIN: Duration = Duration::from_secs(10);
 const SCAN_SHARE: u32 = 20;
 
-/// How often the kernel's queue of opened files is emptied.
+/// Interval at which the kernel's queue of opened files is emptied.
 const ROUND: Duration = Duration::from_millis(50);
 
-/// A file to look for, and its reads; none where its head is missing and it is read for the first time.
+/// A file to look for, and its reads; none if its head is missing and it is read for the first time.
 pub(crate) struct Search {
     pub(crate) inode: Inode,
     pub(crate) reads: Vec<Seen>,
 }
 
-/// Handles told by the kernel; when the young ones are too many they become the old ones.
+/// Handles reported by the kernel, in two generations. If the young ones are too many they become the old
+/// ones.
 #[derive(Default)]
 struct Handles {
     young: HashMap<Inode, FileHandle>,
@@ -74,14 +75,14 @@ pub(crate) struct Finder {
     volumes: Arc<[Volume]>,
     engine: Engine,
     counts: Arc<Counts>,
-    /// Opened files of the volumes that need it.
+    /// Queues of opened files, for the volumes that need them.
     opens: Vec<((u32, u32), Opens)>,
     handles: Handles,
     /// Files that only a walk can find.
     wanted: HashMap<Inode, Vec<Seen>>,
-    /// The walk under way, of a volume.
+    /// The current walk, with its volume and the files found.
     scan: Option<(usize, Scan, HashMap<u64, PathBuf>)>,
-    /// The volumes still to be walked through in this round.
+    /// The volumes still to walk through in this round.
     to_scan: Vec<usize>,
     scan_began: Instant,
     scan_after: Instant,
@@ -97,7 +98,7 @@ impl Finder {
             match Opens::of(&volume.path) {
                 Ok(group) => opens.push((volume.dev, group)),
                 Err(why) => {
-                    tracing::warn!(folder = %volume.path.display(), ?why, "opened files are found by walks alone");
+                    tracing::warn!(folder = %volume.path.display(), ?why, "the kernel does not report opened files; they are found by walking the folders");
                 }
             }
         }
@@ -116,7 +117,7 @@ impl Finder {
         }
     }
 
-    /// Looks for files until the senders are gone.
+    /// Looks for files until all senders are dropped.
     pub(crate) fn run(mut self, searches: &Receiver<Search>, answers: &Sender<(Inode, Answer)>) {
         loop {
             let pause = if self.scan.is_some() { Duration::ZERO } else { ROUND };
@@ -168,7 +169,7 @@ impl Finder {
     fn open(&self, inode: Inode) -> Option<(OwnedFd, usize)> {
         let flags = open_flags().bits() as i32;
         self.volumes.iter().enumerate().filter(|(_, v)| v.dev == inode.dev).find_map(|(index, volume)| {
-            // For this moment only, so that the file system can be unmounted at any other.
+            // The folder is open for this moment only, so that its file system can be unmounted otherwise.
             let folder = open_folder(&volume.path).ok()?;
             let by_number =
                 || FileHandle::of_number(folder.as_fd(), inode.ino)?.open(folder.as_fd(), flags).ok();
@@ -177,16 +178,16 @@ impl Finder {
         })
     }
 
-    /// Tells the engine of a file and its reads.
+    /// Hands a file and its reads to the engine.
     fn hand_over(&self, file: OwnedFd, volume: usize, inode: Inode, reads: &[Seen]) -> Answer {
         let Ok(about) = rustix::fs::fstat(&file) else { return self.unknown() };
-        // Deleted: its last readers may finish, and nothing of ours should keep its blocks allocated.
+        // A deleted file: its last readers may finish, and we must not keep its blocks allocated.
         let gone = about.st_nlink == 0;
         let regular = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
         if gone || !regular || about.st_ino != inode.ino {
             return self.unknown();
         }
-        // The file may lie under any folder of its file system, not only the one by which it was opened.
+        // The file may lie under any folder of its file system, not only the one through which it was opened.
         let path = path_of(file.as_fd());
         let volumes = self.volumes.iter().filter(|v| v.dev == self.volumes[volume].dev);
         if !volumes.into_iter().any(|v| v.whole || path.as_ref().is_some_and(|p| p.starts_with(&v.path))) {
@@ -194,7 +195,7 @@ impl Finder {
             return Answer::Refused;
         }
         let size = about.st_size as u64;
-        // Its first byte stands for a read that is under way.
+        // Its first byte stands for a read in progress.
         let head = Seen { inode, start: 0, end: 1, taken: Taken::Unknown };
         let missed = reads.is_empty();
         if missed && !is_read(file.as_fd()) {
@@ -204,7 +205,7 @@ impl Finder {
         let first = match reads.next() {
             Some(first) => first,
             None if missed => &head,
-            // Every read lies behind the end: the file was cut short since.
+            // All reads lie beyond the end: the file was cut short since.
             None => return self.unknown(),
         };
         let Ok(call) = ForwardedCall::of(file.as_fd(), first.start, first.end - first.start) else {
@@ -235,7 +236,7 @@ impl Finder {
         Answer::Unknown
     }
 
-    /// Goes on with a walk, or begins one if files wait for it and it is time.
+    /// Continues a walk, or starts one if files wait for it and it is time.
     fn scan(&mut self, answers: &Sender<(Inode, Answer)>) {
         if self.scan.is_none() {
             let now = Instant::now();
@@ -266,7 +267,7 @@ impl Finder {
             let Some(reads) = self.wanted.remove(&inode) else { continue };
             let answer = match rustix::fs::open(&path, open_flags() | OFlags::NOFOLLOW, Mode::empty()) {
                 Ok(file) => {
-                    // Its next search needs no walk, as long as it keeps its handle.
+                    // Its next search needs no walk, as long as its handle is remembered.
                     if let Ok(handle) = FileHandle::of(file.as_fd()) {
                         self.handles.insert(inode, handle);
                     }
@@ -277,7 +278,7 @@ impl Finder {
             let _ = answers.send((inode, answer));
         }
         if self.to_scan.is_empty() {
-            // Walked through everything: what is still wanted is not there.
+            // After a complete walk, files still wanted are not there.
             for inode in mem::take(&mut self.wanted).into_keys() {
                 let _ = answers.send((inode, self.unknown()));
             }
@@ -287,18 +288,18 @@ impl Finder {
     }
 }
 
-/// Whether the first page came into memory to be read: it is there, or on its way, and was not written.
+/// Whether the first page was brought into memory to be read: it is there, or in flight, and was not written.
 fn is_read(file: BorrowedFd<'_>) -> bool {
     cachestat(file, 0, page_bytes()).is_ok_and(|page| page.cached > 0 && page.dirty + page.writeback == 0)
 }
 
-/// Without `NONBLOCK` a file on which a lease is held would be waited for; without `NOATIME` our reads would
-/// write access times.
+/// Without `NONBLOCK`, opening would wait for a file with a lease; without `NOATIME`, our reads would write
+/// access times.
 fn open_flags() -> OFlags {
     OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::NOATIME
 }
 
-/// Whether files of this file system can be opened by their number: its own folder is, for a trial.
+/// Whether files of this file system can be opened by number; tested with its own folder.
 pub(super) fn opens_by_number(folder: &Path) -> bool {
     let opened = || {
         let folder = open_folder(folder).ok()?;

@@ -1,8 +1,10 @@
-//! Which devices are listened to: those of the folders, less what turned out not to be served.
+//! The devices whose events are received: those of the folders, without those that turned out not to be
+//! served.
 //!
-//! An event costs its reader some hundred nanoseconds, also where nobody needs it. A device without heads is
-//! read fast, so it raises more of them than all others. The filter of an open event cannot be changed; the
-//! rings are opened anew without the device, and with it again after a while: it may be served by then.
+//! An event costs its reader some hundred nanoseconds, even if it is not needed. A device without heads is
+//! read fast, so it raises more events than all others. The filter of an open event cannot be changed. So the
+//! rings are opened anew without the device, and with it again after a while, because it may be served by
+//! then.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -19,14 +21,14 @@ pub(super) type Device = (u32, u32);
 #[derive(Debug)]
 pub(super) struct Hearing {
     devices: Vec<Device>,
-    /// Not listened to until then.
+    /// Devices without events, and until when.
     left_out: Vec<(Device, Instant)>,
-    /// None where every device is left out.
+    /// `None` if every device is left out.
     events: Option<CacheEvents>,
 }
 
 impl Hearing {
-    /// Listens to all of them.
+    /// Receives the events of all of them.
     ///
     /// # Errors
     /// Those of [`CacheEvents::open`].
@@ -35,7 +37,7 @@ impl Hearing {
         Ok(Hearing { devices, left_out: Vec::new(), events })
     }
 
-    /// No file of this device is served: it is left out for as long as a refused file is left alone.
+    /// No file of this device is served: it is left out as long as a refused file is ignored.
     pub(super) fn leave_out(&mut self, device: Device, now: Instant) {
         if !self.left_out.iter().any(|(known, _)| *known == device) {
             self.left_out.push((device, now + REFUSED_FOR));
@@ -43,7 +45,7 @@ impl Hearing {
         }
     }
 
-    /// Listens again to what was left out for long enough.
+    /// Includes the devices again that were left out for long enough.
     pub(super) fn take_back(&mut self, now: Instant) {
         let before = self.left_out.len();
         self.left_out.retain(|&(_, until)| now < until);
@@ -52,8 +54,8 @@ impl Hearing {
         }
     }
 
-    /// What is read between the last round and the opening of a ring is not heard. Where the kernel refuses
-    /// new rings, the old ones stay.
+    /// Opens the rings anew. Reads between the last round and the opening of a ring are lost. If the kernel
+    /// refuses new rings, the old ones stay.
     fn reopen(&mut self) {
         let left_out = |device: &Device| self.left_out.iter().any(|(known, _)| known == device);
         let devices: Vec<Device> = self.devices.iter().copied().filter(|d| !left_out(d)).collect();
@@ -68,12 +70,12 @@ impl Hearing {
         }
     }
 
-    /// Appends what is there, in the order of time.
+    /// Appends the events in the rings, in order of time.
     pub(super) fn drain(&mut self, into: &mut Vec<CacheEvent>) -> Drained {
         self.events.as_mut().map_or_else(Drained::default, |events| events.drain(into))
     }
 
-    /// Descriptors that are readable when a ring fills up.
+    /// Descriptors that become readable when a ring fills.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.events.iter().flat_map(CacheEvents::descriptors)
     }

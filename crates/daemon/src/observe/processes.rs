@@ -1,5 +1,5 @@
-//! Whose reads are not to be heard here: those of other Seekless processes, which read on behalf of others,
-//! and those of servers whose shim reports each read to this process.
+//! Processes whose reads are ignored here: other Seekless processes, which read for others, and servers whose
+//! shim reports each read to this process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use crate::callers::Callers;
 
-/// How long a process is believed to be what it was: numbers are used again, and processes start other
+/// How long a result about a process is cached, because ids are used again, and processes start other
 /// programs.
 const BELIEVED: Duration = Duration::from_secs(10);
 
-/// Most processes remembered. Beyond it all are asked about again.
+/// Maximum number of cached processes. Beyond it all are looked up again.
 const PROCESSES_MAX: usize = 4096;
 
-/// Most processes looked at in one round, some 50 us each. The others' reads are heard.
+/// Maximum number of processes looked up in one round, some 50 us each. The reads of others are followed.
 pub(super) const LOOKS_MAX: usize = 16;
 
-/// Most lines of a process's mappings looked at: libraries are mapped by the hundred, and the shim is among
-/// the first.
+/// Maximum number of lines of a process's mappings: libraries are mapped by the hundred, and the shim is
+/// among the first.
 const MAPPINGS_MAX: usize = 4096;
 
 /// File name of the shim.
@@ -31,7 +31,7 @@ const SHIM: &str = "libseekless.so";
 pub(crate) struct Processes {
     /// Device and inode of our own program.
     program: Option<(u64, u64)>,
-    /// Shims here report to us what their processes read; others report elsewhere or to nobody.
+    /// Processes whose shims report to this daemon; others report to another daemon or to none.
     callers: Arc<Callers>,
     known: HashMap<u32, (bool, Instant)>,
     looks: usize,
@@ -47,7 +47,7 @@ impl Processes {
         self.looks = 0;
     }
 
-    /// Whether the reads of this process are told otherwise, or are nobody's.
+    /// Whether the reads of this process are reported in another way, or belong to no program.
     pub(crate) fn is_told_otherwise(&mut self, pid: u32, now: Instant) -> bool {
         // Not in our process namespace, or a thread of the kernel.
         if pid == 0 {
@@ -94,7 +94,7 @@ mod tests {
         let now = Instant::now();
         assert!(processes.is_told_otherwise(std::process::id(), now));
         let mut other = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
-        // Until it has become the other program it is this one.
+        // Until the child runs the other program, it is this one.
         let until = Instant::now() + Duration::from_secs(20);
         let folder = Path::new("/proc").join(other.id().to_string());
         while program(&folder) == processes.program && Instant::now() < until {

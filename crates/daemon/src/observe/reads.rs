@@ -1,36 +1,36 @@
 //! From events of the page cache to reads. Pure: events go in, reads come out.
 //!
-//! A call raises an event for each batch of pages it takes (31 pages, small or large), and each
-//! of them names the call's last page. So the first event of a call tells all of it, and the others are left
-//! out: a single read of 128 KiB must not look like a sequence of small ones. Of a page fault the kernel
-//! tells the page, and the 16 pages around it that it maps with it.
+//! A call raises an event for each batch of pages it takes (31 pages, small or large), and each of them names
+//! the call's last page. So the first event of a call describes all of it, and the others are ignored: a
+//! single read of 128 KiB must not look like a sequence of small ones. For a page fault the kernel reports
+//! the page, and the 16 pages around it that it maps with it.
 //!
-//! What comes in one batch of events and goes on where the read before it ended is joined, so that the engine
-//! hears of a stream a few times a round and not of each call. The first two reads of a run stay apart,
-//! because the engine counts how often a stream went on.
+//! Reads of one batch of events that continue one another are joined, so that the engine gets a stream a few
+//! times a round and not for each call. The first two reads of a run stay separate, because the engine counts
+//! how often a stream went on.
 
 use std::collections::HashMap;
 
 use seekless_kernel::cacheevents::{CacheEvent, Taken as How};
 use seekless_policy::Taken;
 
-/// What a fault maps at once (`fault_around_bytes`): a window may begin this far before the page that was
-/// touched.
+/// Bytes that a fault maps at once (`fault_around_bytes`): a window may begin this far before the touched
+/// page.
 const AROUND: u64 = 64 << 10;
 
-/// Pages put into the cache so near to one another are one miss: the kernel's read-ahead has windows of 128
+/// Pages added to the cache within this distance are one miss: the kernel's read-ahead has windows of 128
 /// KiB.
 const WINDOW: u64 = 256 << 10;
 
-/// Most calls remembered to tell their later events from new calls. Beyond it all are forgotten: a call under
-/// way counts twice.
+/// Maximum number of calls remembered to distinguish their later events from new calls. Beyond it all are
+/// forgotten, and a call in progress counts twice.
 const CALLS_MAX: usize = 8192;
 
-/// Most runs of one file that are compared with a read. Beyond it the read begins a run of its own, which
-/// costs a message.
+/// Maximum number of runs of one file that are compared with a read. Beyond it the read starts a run of its
+/// own, which costs a message.
 const RUNS_COMPARED: usize = 16;
 
-/// An inode, as events name it.
+/// An inode, as named in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Inode {
     /// Major and minor number of the file system's device.
@@ -44,12 +44,12 @@ pub(crate) struct Inode {
 pub(crate) struct Seen {
     pub(crate) inode: Inode,
     pub(crate) start: u64,
-    /// Behind the last byte; may lie beyond the end of the file.
+    /// Offset behind the last byte; may lie beyond the end of the file.
     pub(crate) end: u64,
     pub(crate) taken: Taken,
 }
 
-/// Reads of one batch that went on from one another.
+/// Reads of one batch that continue one another.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     inode: Inode,
@@ -57,13 +57,13 @@ struct Run {
     /// Where the first and the second read ended.
     ends: [u64; 2],
     end: u64,
-    /// Where its last read began.
+    /// Start of its last read.
     last_start: u64,
-    /// Another run of the same file, before this one.
+    /// The previous run of the same file.
     before: Option<usize>,
 }
 
-/// Remembers what of a call was heard already.
+/// Remembers which part of a call was already reported.
 pub(crate) struct Reads {
     /// Bytes of a page.
     page: u64,
@@ -71,12 +71,12 @@ pub(crate) struct Reads {
     calls: HashMap<(u32, Inode), (u64, u64)>,
     runs: Vec<Run>,
     newest: HashMap<Inode, usize>,
-    /// Where the last miss of a file in this batch is.
+    /// Offset of the last miss of each file in this batch.
     misses: HashMap<Inode, u64>,
 }
 
 impl Reads {
-    /// Nothing heard yet, on a machine with pages of so many bytes.
+    /// The initial state, on a machine with pages of this size.
     pub(crate) fn new(page: u64) -> Reads {
         Reads {
             page,
@@ -87,8 +87,8 @@ impl Reads {
         }
     }
 
-    /// Appends the reads that a batch of events, in the order of time, comes to, and where pages were put
-    /// into the cache because they were missing; how many calls and faults that were.
+    /// Appends the reads of a batch of events in order of time, and the places where missing pages were added
+    /// to the cache. Returns the number of calls and faults.
     pub(crate) fn take(
         &mut self,
         events: &[CacheEvent],
@@ -117,7 +117,8 @@ impl Reads {
         }
         for run in self.runs.drain(..) {
             let Run { inode, start, ends: [first, second], end, .. } = run;
-            // How much of the last one was taken is unknown: a call may be under way, or its socket full.
+            // It is unknown how much of the last read was taken: a call may be in progress, or its socket
+            // full.
             for (start, end, last) in
                 [(start, first, first == end), (first, second, second == end), (second, end, true)]
             {
@@ -186,9 +187,9 @@ mod tests {
             [event(1, How::Read, 100, 131), event(1, How::Read, 115, 131), event(1, How::Read, 130, 131)];
         assert_eq!(ranges(&mut reads, &call[..2]), [(400, 528, Taken::Unknown)]);
         assert_eq!(ranges(&mut reads, &call[2..]), []);
-        // The same call again is another one.
+        // The same call again counts as another one.
         assert_eq!(ranges(&mut reads, &call), [(400, 528, Taken::Unknown)]);
-        // So is that of another thread.
+        // So does that of another thread.
         assert_eq!(ranges(&mut reads, &[event(2, How::Read, 130, 131)]), [(520, 528, Taken::Unknown)]);
     }
 
@@ -222,7 +223,7 @@ mod tests {
         }
         let seen = ranges(&mut reads, &both);
         assert_eq!(seen.iter().filter(|s| s.0 >= 36000).count(), 3, "{seen:?}");
-        // Two that read the same place are two.
+        // Two threads that read the same place are two readers.
         let twice = [event(3, How::Read, 0, 15), event(4, How::Read, 0, 15)];
         assert_eq!(ranges(&mut reads, &twice).len(), 2);
     }
@@ -241,7 +242,7 @@ mod tests {
         let mut reads = Reads::new(4096);
         let seen = ranges(&mut reads, &faults[..3]);
         assert_eq!(seen, [(0, 4, Taken::All), (4, 64, Taken::All), (64, 128, Taken::Unknown)]);
-        // A page touched far away begins another.
+        // A page touched far away starts another run.
         let mut far = faults.to_vec();
         far.push(event(1, How::Fault, 5000, 5000));
         let seen = ranges(&mut reads, &far);

@@ -1,8 +1,8 @@
-//! Finds files by their inode number: a walk through a folder that reads names only, in steps.
+//! Finds files by their inode number: a walk through a folder that reads only names, in steps.
 //!
-//! A directory entry carries the inode number, so no file is looked at until one is wanted. Directories are
-//! open for the time of one step: a walk does not keep a file system busy. Links and other file systems are
-//! not followed.
+//! A directory entry has the inode number, so files are not opened unless wanted. Directories are open for
+//! one step only, so a walk does not keep a file system busy. Symlinks and other file systems are not
+//! followed.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 
-/// Most folders waiting in a walk; deeper ones are left out.
+/// Maximum number of folders waiting in a walk; deeper ones are left out.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// Most names read in a walk: some seconds when the names are in memory.
+/// Maximum number of names read in a walk: some seconds if the names are in memory.
 const NAMES_MAX: usize = 4 << 20;
 
-/// Most folders read in one step.
+/// Maximum number of folders read in one step.
 const STEP: usize = 16;
 
-/// A walk under way.
+/// A walk in progress.
 pub(crate) struct Scan {
     root: PathBuf,
     /// `st_dev` of the root: folders of other file systems are left out.
@@ -35,15 +35,15 @@ impl Scan {
         Scan { root: root.to_path_buf(), dev, folders: vec![PathBuf::new()], names: 0 }
     }
 
-    /// Reads a few folders. Wanted files among them are added to `found`, with their path; whether the walk
-    /// is over.
+    /// Reads a few folders. Adds wanted files to `found`, with their paths. Returns whether the walk is
+    /// complete.
     pub(crate) fn step(&mut self, wanted: &HashSet<u64>, found: &mut HashMap<u64, PathBuf>) -> bool {
         for _ in 0..STEP {
             let Some(folder) = self.folders.pop() else { return true };
             if self.names >= NAMES_MAX {
                 return true;
             }
-            // A folder that is gone, or may not be read, has no files for us.
+            // A folder that is gone, or may not be read, has no files for this walk.
             let _ = self.read(&folder, wanted, found);
         }
         self.folders.is_empty()
@@ -110,7 +110,7 @@ mod tests {
         assert!(steps < 100);
         assert_eq!(found.len(), 2);
         assert_eq!(found[&number(deep.join("y"))], deep.join("y"));
-        // Of another file system nothing is read.
+        // Nothing is read from another file system.
         found.clear();
         let mut other = Scan::of(dir.path(), u64::MAX);
         while !other.step(&wanted, &mut found) {}

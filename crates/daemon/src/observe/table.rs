@@ -1,8 +1,8 @@
 //! What is known of the files that are read. Pure: time is an argument.
 //!
-//! A file is looked for, and opened, when a read goes on where another ended, or when its head is missing
-//! from memory: there a reader counts as sequential, as in Linux. Files of which only unconnected reads are
-//! seen are remembered for a while and never opened: there is nothing to read ahead of.
+//! A file is looked for, and opened, when a read continues another, or when its head is missing from memory:
+//! at the head a reader counts as sequential, as in Linux. Files with only unconnected reads are remembered
+//! for a while and never opened, because there is nothing to read ahead.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,41 +11,43 @@ use seekless_policy::FileId;
 
 use super::reads::{Inode, Seen};
 
-/// Most files remembered; about 150 bytes each.
+/// Maximum number of files; about 150 bytes each.
 const FILES_MAX: usize = 32768;
 
-/// Reads of a file that is being looked for; more are dropped. A stream needs three to be recognised.
+/// Maximum number of queued reads of a file that is being looked for; more are dropped. A stream needs three
+/// to be recognised.
 const WAITING_MAX: usize = 16;
 
-/// Places of a file where reads ended, to which the next is compared. More streams in one file than this are
-/// recognised when one of them makes two reads in a row.
+/// Number of places in a file where reads ended, to which the next read is compared. If a file has more
+/// streams than this, one is recognised when it makes two consecutive reads.
 const PLACES: usize = 4;
 
-/// A found file is looked for again after this long: it is opened anew if the engine has closed it meanwhile,
-/// and its size is read again. Half of it doubles the cost, some 5 us each time; at double of it a file
-/// closed by the engine is not read ahead for longer.
+/// A found file is looked for again after this long. Then it is opened again if the engine has closed it
+/// meanwhile, and its size is read again. At half, that costs twice as much, some 5 us each time; at double,
+/// a file closed by the engine gets no read-ahead for longer.
 const BELIEVED: Duration = Duration::from_secs(5);
 
-/// A file outside the folders, or on no disk with heads, is left alone for so long: it may be moved.
+/// How long a file outside the folders, or not on a disk with heads, is ignored; it may be moved.
 pub(super) const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// A file that was not found is looked for again after this long.
 const UNKNOWN_FOR: Duration = Duration::from_secs(5);
 
-/// What has not been read for so long is forgotten when room is needed.
+/// Files not read for this long are forgotten when room is needed.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What became of a search.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Found(FileId),
     /// Not under the folders, or not on a disk that is served.
     Refused,
-    /// The same, and no other file of its device is served.
+    /// As `Refused`, and no other file of its device is served either.
     NotServed,
     /// Gone, or not found yet.
     Unknown,
-    /// Its reads must go on first: only a walk finds it, or its head came into memory to be written.
+    /// More reads must continue it first, because only a walk can find it, or its head was brought into
+    /// memory to be written.
     Later,
 }
 
@@ -53,7 +55,7 @@ pub(crate) enum Answer {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Nothing,
-    /// Hand it to the engine.
+    /// Hand the read to the engine.
     Forward(FileId),
     /// Look for the file, and hand it these reads.
     Find(Vec<Seen>),
@@ -63,12 +65,12 @@ pub(crate) enum Order {
 
 #[derive(Debug)]
 enum State {
-    /// The last reads, none of which went on from another.
+    /// The last reads, none of which continued another.
     Waiting {
         places: [Option<Seen>; PLACES],
         next: usize,
     },
-    /// Looked for; reads since.
+    /// The file is being looked for; reads since then.
     Sought {
         reads: Vec<Seen>,
     },
@@ -92,7 +94,6 @@ struct Entry {
     used: Instant,
 }
 
-/// The table.
 #[derive(Default)]
 pub(crate) struct Table {
     files: HashMap<Inode, Entry>,
@@ -139,8 +140,7 @@ impl Table {
         }
     }
 
-    /// Takes in that the pages of a file are missing from here on. A file that is not known is looked for if
-    /// its head is.
+    /// The pages of a file are missing from here on. An unknown file is looked for if its head is missing.
     pub(crate) fn missed(&mut self, inode: Inode, at: u64, now: Instant) -> Order {
         let before = match self.files.get(&inode).map(|entry| &entry.state) {
             Some(State::Known { file, .. }) => return Order::Forward(*file),
@@ -157,7 +157,7 @@ impl Table {
         Order::Find(Vec::new())
     }
 
-    /// A search ended; the reads that came meanwhile, to be taken in now.
+    /// A search ended. Returns the reads that arrived meanwhile, which must be processed now.
     pub(crate) fn answered(&mut self, inode: Inode, answer: Answer, now: Instant) -> Vec<Seen> {
         let Some(entry) = self.files.get_mut(&inode) else { return Vec::new() };
         let state = match answer {
@@ -172,7 +172,7 @@ impl Table {
         }
     }
 
-    /// A search that could not be ordered: the file waits for its next reads.
+    /// A search could not be queued: the file waits for its next reads.
     pub(crate) fn not_sought(&mut self, inode: Inode) {
         if let Some(entry) = self.files.get_mut(&inode) {
             entry.state = State::waiting();
@@ -184,7 +184,7 @@ impl Table {
         self.files.retain(|inode, _| inode.dev != dev);
     }
 
-    /// How many files are known, and how many wait for a second read.
+    /// Number of known files, and of files that wait for a second read.
     pub(crate) fn counts(&self) -> (u64, u64) {
         self.files.values().fold((0, 0), |(known, waiting), entry| match entry.state {
             State::Known { .. } => (known + 1, waiting),
@@ -193,7 +193,7 @@ impl Table {
         })
     }
 
-    /// Whether there is room for one more file.
+    /// Makes room for one more file. Returns whether there is room.
     fn make_room(&mut self, now: Instant) -> bool {
         if self.files.len() < FILES_MAX {
             return true;
@@ -207,7 +207,7 @@ impl Table {
     }
 }
 
-/// Whether a read goes on where another ended. It may begin in the page the other ended in, or at what the
+/// Whether a read continues another. It may begin in the page in which the other ended, or at bytes that the
 /// other had not taken.
 fn goes_on(before: &Seen, seen: &Seen) -> bool {
     before.start < seen.start && seen.start <= before.end && seen.end > before.end
@@ -242,7 +242,7 @@ mod tests {
         let kept = table.answered(seen(5, 0, 1).inode, Answer::Found(file), now);
         assert_eq!(kept.len(), WAITING_MAX);
         assert_eq!(table.read(seen(5, 9064, 64), now), Order::Forward(file));
-        // After a while it is looked for again, by the read that finds it old.
+        // After a while it is looked for again, by the read that finds it expired.
         let later = now + BELIEVED;
         assert_eq!(table.read(seen(5, 0, 64), later), Order::Find(vec![seen(5, 0, 64)]));
     }

@@ -1,4 +1,4 @@
-//! The folders that are observed, and what is to be known of their file systems.
+//! The observed folders, and their file systems.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,15 +18,15 @@ pub(crate) struct Volume {
     pub(crate) dev: (u32, u32),
     /// `st_dev` of its files; another number on btrfs.
     pub(crate) st_dev: u64,
-    /// It is all of its file system.
+    /// Whether it is all of its file system.
     pub(crate) whole: bool,
-    /// Files can be opened by their inode number.
+    /// Whether files can be opened by their inode number.
     pub(crate) by_number: bool,
 }
 
 impl Volume {
     /// # Errors
-    /// One of them is not there, is no folder, or lies on a file system that cannot be observed.
+    /// One of them does not exist, is not a directory, or lies on a file system that cannot be observed.
     pub(crate) fn find(dirs: &[PathBuf]) -> Result<Vec<Volume>, Fault> {
         let table = mounts().map_err(|e| {
             Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
@@ -38,7 +38,7 @@ impl Volume {
         let wrong = |e: &dyn std::fmt::Display| {
             Fault::new(
                 Exit::Missing,
-                format!("cannot observe {}: {e}; name a folder that is there", dir.display()),
+                format!("cannot observe {}: {e}; name an existing folder", dir.display()),
             )
         };
         let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
@@ -51,12 +51,12 @@ impl Volume {
         let instead = match kind {
             "overlay" => "its files lie in the folders of its layers: name the one that holds them",
             "tmpfs" | "ramfs" => "it is memory, and reads of it wait for no disk",
-            // Opening a file again may throw its cached pages away.
+            // Opening a file again may drop its cached pages.
             _ if kind.starts_with("fuse") => "use the shim there (seekless run -- CMD)",
             "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "virtiofs" => {
                 "observe it on the machine that has the disk"
             }
-            // File systems of several devices have a number of their own.
+            // File systems on several devices have a device number of their own.
             _ if mount.device.0 == 0 && !["btrfs", "bcachefs"].contains(&kind) => "it has no disk of its own",
             _ => "",
         };

@@ -1,4 +1,4 @@
-//! What the event threads count.
+//! Counters of the event threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

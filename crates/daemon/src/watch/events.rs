@@ -1,4 +1,4 @@
-//! The event threads: every read under the folders passes here, and most are let go at once.
+//! The event threads: every read under the folders passes here, and most are released at once.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +26,11 @@ use crate::held::Registry;
 use crate::limits::Limits;
 use crate::settings::DaemonSettings;
 
-/// Events one thread takes at once when there are several: what it takes the others cannot.
+/// Maximum number of events that one thread takes at once if there are several threads, so that the others
+/// get some.
 const FEW: usize = 4;
 
-/// Everything the event threads share.
+/// What the event threads share.
 pub(crate) struct Announcer {
     pub(crate) group: Group,
     pub(crate) settings: Arc<DaemonSettings>,
@@ -47,7 +48,7 @@ pub(crate) struct Announcer {
 }
 
 impl Announcer {
-    /// What the statistics show of this door.
+    /// The report of this door for the statistics.
     pub(crate) fn report(&self) -> WatchReport {
         WatchReport {
             folders: self.folders.paths().map(|p| p.display().to_string()).collect(),
@@ -62,7 +63,7 @@ impl Announcer {
     pub(crate) fn run(&self, beats: &Beats, index: usize, stop: &AtomicBool, few: bool) {
         let Ok(epoll) = self.wake_one() else {
             // Without a beat the supervisor ends the process.
-            tracing::error!("no event queue for an event thread");
+            tracing::error!("cannot open an event queue for an event thread");
             return;
         };
         run_first();
@@ -72,7 +73,7 @@ impl Announcer {
         while !stop.load(Ordering::Acquire) {
             beats.beat(index, Instant::now());
             if self.group.read(&mut events, most).is_err() {
-                // The kernel could not open a descriptor for an event. Not a loop to run hot.
+                // The kernel could not open a descriptor for an event. Avoid a busy loop.
                 std::thread::sleep(Duration::from_millis(1));
             }
             if events.is_empty() {
@@ -85,7 +86,7 @@ impl Announcer {
         }
     }
 
-    /// An event queue that wakes one thread an event, not all of them.
+    /// An event queue that wakes one thread for an event, not all of them.
     fn wake_one(&self) -> rustix::io::Result<OwnedFd> {
         let queue = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let interest = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
@@ -93,7 +94,7 @@ impl Announcer {
         Ok(queue)
     }
 
-    /// Lets a reader go, or hands it to the engine. Dropping the event on any path lets it go.
+    /// Releases a reader, or hands its read to the engine. Dropping the event on any path releases it.
     fn event(&self, event: Event) {
         let counts = &self.counts;
         counts.events.add();
@@ -106,7 +107,7 @@ impl Announcer {
             self.for_nothing(call.file, now);
             return counts.outside.add();
         }
-        // Nobody reports a read that is held: it is the very read its answer lets go.
+        // A blocked read is not reported: it is the read that its answer releases.
         let call =
             ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.spindle.limits()) };
         let mut door = EventDoor {
@@ -140,12 +141,12 @@ impl Announcer {
                 self.heard(call.file, now);
                 counts.full.add();
             }
-            // Counted where its reason was met.
+            // Counted where its reason was found.
             Err(Refused::Door) => {}
         }
     }
 
-    /// Everything is in memory: the reader goes on first, then comes the book-keeping.
+    /// Everything is in memory: the reader is released first, then the read is recorded.
     fn hit(&self, event: Event, call: &ForwardedCall, now: Instant) {
         let tid = event.tid();
         let size = call.edition.size;
@@ -153,15 +154,15 @@ impl Announcer {
             let needs_every_hit = || lock(self.engine.devices()).needs_every_hit(call.file);
             self.files.is_in_memory(call.file, size, file, now, (&self.group, &self.counts), needs_every_hit)
         };
-        // A read that covers the whole file: the file is ignored before the reader goes on, so that its next
-        // read, which finds the end, raises no event. Counting the pages of a large file would delay its
-        // reader, so those are counted afterwards.
+        // For a read that covers the whole file, the file is ignored before the reader is released, so that
+        // its next read, which finds the end, raises no event. Counting the pages of a large file would delay
+        // its reader, so those are counted afterwards.
         let covers_file = call.want.offset() == 0 && call.want.len() >= size;
         let counted_before = covers_file && event.file().is_some_and(is_in_memory);
         let Some(fd) = event.allow() else { return };
         if is_own_thread(tid) {
-            // The engine opens files itself and maps what it has brought in, which no program reads. Asked
-            // when the reader has gone on.
+            // The engine itself opens files and maps what it has brought in, which no program reads. Checked
+            // after the reader is released.
             return self.counts.own.add();
         }
         if self.is_limited(tid, call.file, now) {
@@ -175,16 +176,16 @@ impl Announcer {
         if !self.settings.engine.hears_hits() {
             return;
         }
-        // What it is to be, and of how much, can no longer be asked: its thread has gone on.
+        // The kind and size of its read can no longer be queried: its thread has gone on.
         self.engine.hit(call, Taken::Unknown, Source::own(fd));
     }
 
-    /// Whether the control group of a thread limits what it may read of a file's disk.
+    /// Whether the cgroup of a thread limits its reads on a file's disk.
     fn is_limited(&self, tid: i32, file: FileId, now: Instant) -> bool {
         self.limits.holds(u32::try_from(tid).unwrap_or(0), file.dev, now)
     }
 
-    /// A read was announced of which nobody needed to hear.
+    /// An announced read was not needed.
     fn for_nothing(&self, file: FileId, now: Instant) {
         self.pauses.hit(file.dev, now, || {
             let pauses = self.foretold.is_empty() && self.folders.pause(file.dev, &self.group);
@@ -193,25 +194,25 @@ impl Announcer {
         });
     }
 
-    /// A read was announced that is of use to the engine.
+    /// An announced read is useful to the engine.
     fn heard(&self, file: FileId, now: Instant) {
         self.pauses.heard(file.dev, now, || self.folders.resume(file.dev, &self.group));
     }
 
-    /// Whether the engine may have read ahead in this file, so that it must hear how far its readers are.
+    /// Whether the engine may have read ahead in this file, so that it needs reports of its readers.
     fn is_followed(&self, reader: u32, file: FileId, now: Instant) -> bool {
         lock(&self.followed).read_or_foretold((reader, file), Some(&self.foretold), now)
     }
 }
 
-/// The kernel's side of a call that is submitted: an event whose thread is blocked.
+/// The kernel's side of a submitted call: an event whose thread is blocked.
 struct EventDoor<'a> {
     announcer: &'a Announcer,
     want: Want,
     file_id: FileId,
-    /// Bytes that the event names.
+    /// Bytes named by the event.
     count: u64,
-    /// Until its thread is held.
+    /// `None` once its thread is blocked.
     event: Option<Event>,
     now: Instant,
 }
@@ -227,7 +228,7 @@ impl Transport for EventDoor<'_> {
         self.file().unwrap_or(rustix::fs::CWD)
     }
 
-    /// A sendfile takes what fits its socket, and of a mapping nobody knows what will be touched.
+    /// A sendfile sends what fits into its socket; which pages of a mapping will be touched is unknown.
     fn kind(&mut self, limits: &DoorLimits) -> Result<CallKind, Refused> {
         let tid = self.event.as_ref().map_or(0, Event::tid);
         let counts = &self.announcer.counts;
@@ -257,7 +258,7 @@ impl Transport for EventDoor<'_> {
     }
 
     fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Arc<Source>)> {
-        // The event keeps its descriptor until it is answered; the read gets another one of the same struct
+        // The event keeps its descriptor until it is answered; the read gets a duplicate of the same struct
         // file, which raises no events either.
         let own = self.file().and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
         let held = own.zip(self.event.take().and_then(|event| self.announcer.registry.hold(event, self.now)));
@@ -265,7 +266,7 @@ impl Transport for EventDoor<'_> {
             self.announcer.counts.full.add();
             return None;
         };
-        // Whatever the verdict, the reader goes on.
+        // Whatever the verdict, the reader is released.
         Some((Box::new(move |_| held.release()), Arc::new(Source::own(own))))
     }
 }

@@ -1,17 +1,17 @@
-//! What is known about files: inside or not, and whether they need be announced at all.
+//! What is known about files: whether they are inside the folders, and whether they need to be announced.
 //!
-//! An announced read costs its reader two context switches even when everything is in memory. So a file found
+//! An announced read costs its reader two context switches even if everything is in memory. So a file found
 //! wholly in memory gets an ignore mark, and its reads cost nothing. Once a second the keeper asks the page
 //! cache about those files; as soon as a page of one is gone, it is announced again. Reads of that page in
-//! between go to the kernel, as they would without us. Ignored files are known by handle: holding them open
-//! would keep deleted files' blocks allocated and the mount busy.
+//! between go to the kernel, as without Seekless. Ignored files are known by handle: holding them open would
+//! keep deleted files' blocks allocated and the mount busy.
 //!
-//! Not while the disk's engine gives back what readers have passed, or soon will: it needs every hit then.
-//! Readers that it does not hear of would count as gone, and what was fetched for them would be given back
-//! before they come to it.
+//! This is not done while the disk's engine gives back what readers have passed, or will do so soon, because
+//! it then needs every hit. Unreported readers would count as gone, and what was fetched for them would be
+//! given back before they read it.
 //!
-//! The hit at which a file is found wholly in memory is not told to the engine either, unless the file was
-//! missed lately or brought in before it was opened: there is nothing of it to fetch.
+//! The hit at which a file is found wholly in memory is not reported to the engine either, unless the file
+//! was missed lately or brought in before it was opened: there is nothing to fetch.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,24 +27,24 @@ use seekless_policy::FileId;
 use super::counts::Counts;
 use super::scope::Folders;
 
-/// Most files remembered; about 100 bytes each. When there are more, all are forgotten and found out again.
+/// Maximum number of files; about 100 bytes each. Beyond it all are forgotten and looked up again.
 const KNOWN_MAX: usize = 16384;
 
-/// How long "inside" is believed: files are moved.
+/// Cache time of "inside", because files are moved.
 const BELIEVED: Duration = Duration::from_secs(10);
 
-/// Most files ignored because they are in memory: each is opened when it is looked at. At half of it more
-/// reads of a large tree in memory are announced; at double a page that went is noticed later.
+/// Maximum number of files ignored because they are in memory; each is opened when it is checked. At half,
+/// more reads of a large tree in memory are announced; at double, a missing page is noticed later.
 const IGNORED_MAX: usize = 16384;
 
-/// A file that was not wholly in memory is not counted again for so long.
+/// Minimum time between two counts of a file that was not wholly in memory.
 const RECOUNT: Duration = Duration::from_millis(500);
 
-/// What is ignored is believed for so long: a file outside may be moved inside.
+/// How long a file is ignored: a file outside may be moved inside.
 pub(crate) const IGNORED_FOR: Duration = Duration::from_secs(60);
 
-/// Ignored files are looked at this often, and more rarely when there is much to count: no more than a
-/// fiftieth of the keeper's time goes into it.
+/// Interval at which ignored files are checked; longer if there is much to count, so that it takes at most a
+/// fiftieth of the keeper's time.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_SHARE: u32 = 50;
 
@@ -53,7 +53,7 @@ struct WatchedFile {
     inside: bool,
     since: Instant,
     count_after: Instant,
-    /// All of it was in memory when it was counted last.
+    /// Whether all of it was in memory at the last count.
     resident: bool,
 }
 
@@ -69,7 +69,7 @@ impl Files {
         Files { ignore_resident, known: Mutex::default(), ignored: Mutex::default() }
     }
 
-    /// Whether the file is inside the folders; asked of `folders` when not known.
+    /// Whether the file is inside the folders; looked up in `folders` if not known.
     pub(crate) fn inside(&self, id: FileId, file: BorrowedFd<'_>, folders: &Folders, now: Instant) -> bool {
         if let Some(known) = lock(&self.known).get(&id)
             && now.saturating_duration_since(known.since) < BELIEVED
@@ -86,8 +86,8 @@ impl Files {
         inside
     }
 
-    /// After a read that hit: whether all of the file is in memory. Then it is ignored, as far as there is
-    /// room. Counted once in a while; `false` while every hit is needed.
+    /// Called after a hit: whether all of the file is in memory. Then it is ignored, if there is room.
+    /// Counted once in a while; `false` while every hit is needed.
     pub(crate) fn is_in_memory(
         &self,
         id: FileId,
@@ -119,7 +119,7 @@ impl Files {
     }
 
     /// Announces ignored files again that are not wholly in memory, or on a disk whose engine needs every
-    /// hit. Says when to look next.
+    /// hit. Returns when to check next.
     pub(crate) fn look(
         &self,
         folders: &Folders,
@@ -139,7 +139,7 @@ impl Files {
             let size = rustix::fs::fstat(&file).map_or(0, |s| s.st_size as u64);
             if needs_every_hit(id) || !wholly_resident(file.as_fd(), size) {
                 lock(&self.ignored).remove(&id);
-                // Fails when the mark is gone already, with the inode.
+                // Fails if the mark is gone already, with the inode.
                 let _ = group.notice(file.as_fd());
                 counts.noticed.add();
             }
@@ -147,7 +147,7 @@ impl Files {
         LOOK_EVERY.max(began.elapsed() * LOOK_SHARE)
     }
 
-    /// Everything is announced again and found out anew; to be called every [`IGNORED_FOR`].
+    /// Announces all files again and looks everything up anew. Must be called every [`IGNORED_FOR`].
     pub(crate) fn refresh(&self, folders: &Folders, group: &Group) {
         lock(&self.ignored).clear();
         lock(&self.known).clear();
@@ -161,15 +161,15 @@ impl Files {
     }
 }
 
-/// What we write ourselves, a log under a watched folder, is not announced to us.
+/// Prevents announcements of our own output, a log under a watched folder.
 pub(crate) fn ignore_own_output(group: &Group) {
-    // Pipes and terminals raise no events; that they take no marks is no harm.
+    // Pipes and terminals raise no events; they take no marks, which does no harm.
     let _ = group.ignore(std::io::stdout().as_fd());
     let _ = group.ignore(std::io::stderr().as_fd());
 }
 
-/// Whether every page of the file is in memory. The last page is asked for first: a file being read through
-/// for the first time has not got it, and counting a whole large file takes milliseconds.
+/// Whether every page of the file is in memory. The last page is checked first, because a file being read
+/// through for the first time does not have it, and counting a whole large file takes milliseconds.
 fn wholly_resident(file: BorrowedFd<'_>, size: u64) -> bool {
     let resident =
         |offset: u64, len: u64| cachestat(file, offset, len).is_ok_and(|s| s.cached >= pages_of(offset, len));

@@ -1,5 +1,5 @@
-//! The thread that lets go of readers held too long, looks after ignored files, ends pauses, and beats to the
-//! supervisor as long as every event thread is alive.
+//! The thread that releases readers blocked for too long, checks ignored files, ends pauses, and sends beats
+//! to the supervisor as long as every event thread is alive.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn run(mut self) {
-        // A beat late on a busy machine would cost the worker its life.
+        // If a beat is late on a busy machine, the worker is killed.
         seekless_engine::run_first();
         let announcer = self.announcer.clone();
         let (files, folders, group, counts) =
@@ -37,7 +37,7 @@ impl Keeper {
             if self.beats.all_alive(now)
                 && let Some(heart) = &mut self.heart
             {
-                // Full means that the supervisor is stopped; it will find enough beats when it goes on.
+                // A full socket means that the supervisor is stopped; it finds enough beats when it goes on.
                 let _ = heart.write(b".");
             }
             if now >= refresh_at {

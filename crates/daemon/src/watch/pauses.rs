@@ -1,7 +1,7 @@
-//! Pauses: where nothing but files in memory is read, events are not asked for for a moment.
+//! Pauses: while only files in memory are read, events are switched off for a moment.
 //!
-//! A read that is announced costs its caller two context switches. A file in memory is announced once
-//! ([`super::files`]), so a program that reads a large tree of small files pays for each of them. Therefore:
+//! An announced read costs its caller two context switches. A file in memory is announced once
+//! ([`super::files`]), so a program that reads a large tree of small files pays for each of them. Therefore
 //! after [`HITS`] such events within a round of the keeper, the kernel ignores the folders of that file
 //! system until the next round.
 //!
@@ -9,11 +9,10 @@
 //!
 //! - It ends with the keeper's round, or with a miss that was announced before it began. A file opened
 //!   meanwhile is announced after it like any other.
-//! - A disk that was read from meanwhile says that a miss was not heard. Then there is no pause for
-//!   [`LISTEN`], in which the reader is heard when it reads on.
-//! - No pause is made while the engine may keep bytes in memory for a reader. This is so while a file stays
-//!   open after a miss or a followed read, and while a file that was read ahead before it was opened is
-//!   unread.
+//! - If the disk was read meanwhile, a miss was not announced. Then there is no pause for [`LISTEN`], in
+//!   which the reader is announced when it reads on.
+//! - There is no pause while the engine may keep bytes in memory for a reader: while a file stays open after
+//!   a miss or a followed read, and while a file that was read ahead before it was opened is unread.
 //!
 //! A file system whose device has no counts of reads (btrfs) has no pauses.
 
@@ -25,17 +24,17 @@ use seekless_engine::lock;
 use seekless_kernel::queue::{Queue, Usage};
 use seekless_kernel::topology::Dev;
 
-/// Events of files in memory before a pause. At [`super::beats::ROUND`] between them, 160 a second, a
-/// hundredth of a processor. At half of it a lone miss among hits is heard half as often; at double twice as
-/// much time goes into events.
+/// Number of events of files in memory before a pause. With [`super::beats::ROUND`] between them that is 160
+/// a second, a hundredth of a processor. At half, a lone miss among hits is announced half as often; at
+/// double, twice as much time goes into events.
 const HITS: u32 = 16;
 
-/// No pause for so long after the disk was read from: a program that reads from it again within that time is
-/// heard. At half of it one that reads every five seconds may not be; at double, a disk that is read from
+/// After a read from the disk there is no pause for this long, so that a program that reads again within that
+/// time is announced. At half, one that reads every five seconds may not be; at double, a disk that is read
 /// every ten seconds has no pauses.
 const LISTEN: Duration = Duration::from_secs(10);
 
-/// File systems that may pause.
+/// The file systems that may pause.
 pub(crate) struct Pauses {
     /// How long the engine keeps a file open after its last use.
     keep: Duration,
@@ -50,12 +49,12 @@ struct Device {
 }
 
 struct State {
-    /// Events of files in memory since the last round.
+    /// Number of events of files in memory since the last round.
     hits: u32,
     paused: bool,
-    /// What its device had read at the last round, sectors.
+    /// Sectors that its device had read at the last round.
     sectors_read: Option<u64>,
-    /// No pause before.
+    /// No pause before this time.
     listen_until: Instant,
 }
 
@@ -80,8 +79,8 @@ impl Pauses {
         pauses
     }
 
-    /// A file in memory was announced for nothing. Calls `pause` if a pause begins, which says whether it
-    /// could.
+    /// A file in memory was announced unnecessarily. Calls `pause` if a pause begins, which returns whether
+    /// that was possible.
     pub(crate) fn hit(&self, dev: u64, now: Instant, pause: impl FnOnce() -> bool) {
         let Some(device) = self.device(dev) else { return };
         let mut state = lock(&device.state);
@@ -91,7 +90,7 @@ impl Pauses {
         }
     }
 
-    /// A read was announced that the engine must hear of. Calls `resume` if there is a pause.
+    /// A read was announced that the engine needs. Calls `resume` if there is a pause.
     pub(crate) fn heard(&self, dev: u64, now: Instant, resume: impl FnOnce()) {
         let Some(device) = self.device(dev) else { return };
         lock(&device.state).listen(now + self.keep.max(LISTEN), resume);
@@ -149,13 +148,13 @@ mod tests {
             fs::create_dir(dir.path().join(&name)).unwrap();
             write_reads(dir.path(), 80);
             let now = Instant::now();
-            // Another that is not counted, and the first once more.
+            // Another one without counts, and the first one again.
             let pauses = Pauses::counted([DEV, 0x23, DEV].into_iter(), KEEP, dir.path(), now);
             assert_eq!(pauses.devices.len(), 1);
             Bench { dir, pauses, now, paused: Cell::new(false) }
         }
 
-        /// So many files in memory are read; how many of the reads are announced.
+        /// Reads this many files in memory. Returns how many of the reads are announced.
         fn read(&self, files: u32) -> u32 {
             (0..files)
                 .filter(|_| {
@@ -180,7 +179,8 @@ mod tests {
             });
         }
 
-        /// Rounds, at more files than are announced, until there is a pause again.
+        /// Runs rounds with more files than are announced until there is a pause again. Returns the number of
+        /// rounds.
         fn rounds_to_pause(&mut self) -> u32 {
             let mut rounds = 0;
             loop {
@@ -217,7 +217,7 @@ mod tests {
         let mut bench = Bench::new();
         bench.read(1000);
         assert!(bench.paused.get());
-        // Its first reads bring bytes from the disk, unheard.
+        // Its first reads bring bytes from the disk, unannounced.
         write_reads(bench.dir.path(), 88);
         bench.round();
         assert_eq!(bench.read(1000), 1000, "everything is announced now, the cold reader's next read too");
@@ -232,7 +232,7 @@ mod tests {
         bench.heard();
         assert!(!bench.paused.get());
         assert_eq!(bench.rounds_to_pause(), (KEEP.as_millis() / ROUND.as_millis()) as u32);
-        // As long as reads of it are heard.
+        // As long as its reads are announced.
         bench.round();
         for _ in 0..100 {
             bench.heard();

@@ -1,9 +1,10 @@
-//! Which files are under the folders given.
+//! The files under the given folders.
 //!
 //! A mark covers a whole mount or file system; a folder is often only a part of it. A folder that *is* its
-//! mount needs no test. Otherwise a file's path decides: the path its reader opened it by (mount scope), or
-//! the path it has in our own mount, found through its handle (file-system scope, where a container reaches
-//! it by a mount that we do not see). The answer is remembered for each file by [`super::files`].
+//! mount needs no test. Otherwise a file's path decides: the path by which its reader opened it (mount
+//! scope), or the path in our own mount, found through its handle (file-system scope, where a container
+//! reaches the file through a mount that is not visible here). [`super::files`] caches the answer for each
+//! file.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,15 +17,14 @@ use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::mounts::{Mounted, mounts};
 
-/// One folder.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
     /// `st_dev` of the folder.
     dev: u64,
-    /// Everything the mark covers is inside.
+    /// Whether everything that the mark covers is inside.
     whole: bool,
-    /// Its device is no disk with heads, as was found lately: it has no mark.
+    /// Whether it has no mark, because its device was found lately not to be a disk with heads.
     left_alone: AtomicBool,
 }
 
@@ -33,13 +33,13 @@ struct Folder {
 pub(crate) struct Folders {
     folders: Vec<Folder>,
     scope: Scope,
-    /// Mounts of their own below a folder, which the mark does not cover.
+    /// Mounts below a folder, which the mark does not cover.
     below: Vec<PathBuf>,
 }
 
 impl Folders {
     /// # Errors
-    /// One of them is not there, or no folder.
+    /// One of them does not exist, or is not a directory.
     pub(crate) fn find(dirs: &[PathBuf], scope: Scope) -> Result<Folders, Fault> {
         let table = mounts().map_err(|e| {
             Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
@@ -50,7 +50,7 @@ impl Folders {
             let wrong = |e: &dyn std::fmt::Display| {
                 Fault::new(
                     Exit::Missing,
-                    format!("cannot watch {}: {e}; name a folder that is there", dir.display()),
+                    format!("cannot watch {}: {e}; name an existing folder", dir.display()),
                 )
             };
             let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
@@ -75,8 +75,8 @@ impl Folders {
         self.folders.iter().map(|f| f.path.as_path())
     }
 
-    /// Takes the marks off the folders of a device that is no disk with heads: each read of another file
-    /// there would be announced for nothing.
+    /// Removes the marks from the folders of a device that is not a disk with heads: each read of another
+    /// file there would be announced unnecessarily.
     pub(crate) fn leave_alone(&self, dev: u64, group: &Group) {
         for folder in self.folders.iter().filter(|f| f.dev == dev) {
             if !folder.left_alone.swap(true, Ordering::AcqRel) {
@@ -85,7 +85,7 @@ impl Folders {
         }
     }
 
-    /// Marks folders that were left alone once more, if they are on the same device still.
+    /// Marks the folders again that had lost their mark, if they are still on the same device.
     pub(crate) fn watch_again(&self, group: &Group) {
         for folder in &self.folders {
             let same = || fs::metadata(&folder.path).is_ok_and(|about| about.dev() == folder.dev);
@@ -98,21 +98,22 @@ impl Folders {
         }
     }
 
-    /// Sends no events for the folders of a file system until [`Folders::resume`]; whether that was possible.
+    /// Switches off events for the folders of a file system until [`Folders::resume`]. Returns whether that
+    /// was possible.
     pub(crate) fn pause(&self, dev: u64, group: &Group) -> bool {
         let mut folders = self.folders.iter().filter(|f| f.dev == dev);
         let all = folders.all(|folder| group.pause(&folder.path, self.scope).is_ok());
         if !all {
-            // One of them is no longer there, and nobody ends the pause of the others.
+            // One of the folders is gone, and nothing would end the pause of the others.
             self.resume(dev, group);
         }
         all
     }
 
-    /// Sends events for them again.
+    /// Switches the events on again.
     pub(crate) fn resume(&self, dev: u64, group: &Group) {
         for folder in self.folders.iter().filter(|f| f.dev == dev) {
-            // Fails when the folder is no longer there.
+            // Fails if the folder is gone.
             let _ = group.resume(&folder.path, self.scope);
         }
     }
@@ -127,8 +128,7 @@ impl Folders {
         &self.below
     }
 
-    /// Whether the file, on the file system with this `st_dev`, is inside. A file of which this cannot be
-    /// told is not.
+    /// Whether the file, on the file system with this `st_dev`, is inside. `false` if that is not known.
     pub(crate) fn contain(&self, file: BorrowedFd<'_>, dev: u64) -> bool {
         if self.folders.iter().any(|f| f.whole && f.dev == dev) {
             return true;
@@ -147,14 +147,14 @@ impl Folders {
         }
     }
 
-    /// Opens a file by its handle, for reading, through whichever folder is on its file system.
+    /// Opens a file for reading by its handle, through whichever folder is on its file system.
     pub(crate) fn open(&self, handle: &FileHandle, dev: u64) -> Option<OwnedFd> {
         self.folders.iter().find(|f| f.dev == dev)?.open_by(handle, 0)
     }
 }
 
 impl Folder {
-    /// The folder is opened for this moment only, so that its mount can be unmounted while we watch it.
+    /// The folder is open for this moment only, so that its mount can be unmounted while it is watched.
     fn open_by(&self, handle: &FileHandle, flags: i32) -> Option<OwnedFd> {
         let folder = File::open(&self.path).ok()?;
         handle.open(folder.as_fd(), flags).ok()
@@ -166,18 +166,18 @@ fn libc_o_path() -> i32 {
     rustix::fs::OFlags::PATH.bits() as i32
 }
 
-/// The path a descriptor was opened by. A file that has been removed has none.
+/// The path by which a descriptor was opened. `None` for a removed file.
 pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()
 }
 
-/// The mount a path lies on: of those above it the deepest, of several on one place the last.
+/// The mount that a path lies on: the deepest of those above it, and the last of several at one place.
 pub(crate) fn mount_of<'a>(table: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     let above = table.iter().filter(|m| path.starts_with(&m.target));
     above.max_by_key(|m| m.target.components().count())
 }
 
-/// The type of the file system a folder is on, for messages.
+/// The type of a folder's file system, for messages.
 pub(crate) fn fs_type(dir: &Path) -> Option<String> {
     mount_of(&mounts().ok()?, dir).map(|m| m.fs_type.clone())
 }
@@ -216,7 +216,7 @@ mod tests {
         };
         assert!(told(&inside));
         assert!(!told(&outside));
-        // A neighbour whose name begins alike is no part of it.
+        // A neighbour with the same prefix is not part of it.
         fs::rename(&outside, dir.path().join("in2")).unwrap();
         assert!(!told(&dir.path().join("in2")));
     }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     impl Mount {
-        /// With these files in it; watched. `None`, and said so: not here.
+        /// A watched mount with these files. `None`, with a message, if it is not possible here.
         fn new(files: &[&str]) -> Option<Mount> {
             let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
             let dir = tempfile::tempdir_in(beside).unwrap();
@@ -250,7 +250,7 @@ mod tests {
                 .map(|group| Mount { dir, group })
         }
 
-        /// Whether a read of this file goes through, and how many events it raises; they are answered.
+        /// Whether a read of this file succeeds, and the number of events it raises, which are answered.
         fn read(&self, file: &str) -> (bool, usize) {
             let (tell, told) = std::sync::mpsc::channel();
             let file = self.dir.path().join(file);

@@ -1,10 +1,9 @@
-//! The process above the worker of `seekless watch`.
+//! The parent process of the worker of `seekless watch`.
 //!
-//! Readers all over the system wait for the worker's answers. Should it stop giving them - a deadlock, a
-//! SIGSTOP, a debugger - nobody in the worker can mend that. The supervisor does nothing but listen to its
-//! beat, and kills it when the beat stays away: the end of a process closes its notification group, and that
-//! lets every reader go. The worker is then started again, after a pause that grows, a bounded number of
-//! times.
+//! Readers on the whole system wait for the worker's answers. If these stop (a deadlock, a SIGSTOP, a
+//! debugger), the worker cannot repair that itself. The supervisor only waits for its beats, and kills it
+//! when they stop: the end of the process closes its notification group, and that releases every reader. The
+//! worker is then restarted, after a growing pause, a bounded number of times.
 
 use std::fs;
 use std::io::{self, Read};
@@ -22,37 +21,37 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::worker::READY;
 
-/// A worker that has not beaten for so long is dead. Ten beats: a busy machine misses a few.
+/// A worker without a beat for this long is killed. Ten beats, because a busy machine misses a few.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// How long a worker may take to mark its folders.
+/// Maximum time for a worker to mark its folders.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// How long it may take to end when asked to.
+/// Maximum time for a worker to end when asked to.
 const END_MAX: Duration = Duration::from_secs(5);
 
-/// Restarts in a row; then there is something wrong that a restart does not mend.
+/// Maximum number of consecutive restarts; beyond it a restart does not help.
 const RESTARTS_MAX: u32 = 8;
 
-/// A worker that lived for so long was well: restarts are counted anew.
+/// A worker that lived this long was healthy: restarts are counted anew.
 const WELL_AFTER: Duration = Duration::from_secs(60);
 
-/// Pause before the first restart; doubled for each further one, to 12.8 s.
+/// Pause before the first restart; doubled for each further one, up to 12.8 s.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 
-/// How a worker's life ended.
+/// How a worker ended.
 enum End {
-    /// We were told to stop, and it has stopped.
+    /// The supervisor was told to stop, and the worker has stopped.
     Told,
-    /// By itself, or killed by others.
+    /// By itself, or killed by another process.
     Died(ExitStatus),
-    /// We killed it.
+    /// Killed by the supervisor.
     Silent,
     /// It never became ready; its message is on the terminal.
     NeverReady(ExitStatus),
 }
 
-/// Runs workers, given the words of their command line but for what the supervisor adds, until told to stop.
+/// Runs workers until told to stop. `words` is their command line without the supervisor's additions.
 pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
     let fault =
         |e: io::Error| Fault::new(Exit::Failed, format!("seekless watch cannot start its worker: {e}"));
@@ -89,7 +88,7 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
         in_a_row += 1;
         restarts_ever += 1;
         seekless_output::eprintln!(
-            "seekless watch: the worker {what}; its readers went on by themselves; the next one starts in {} ms",
+            "seekless watch: the worker {what}; its readers read for themselves; the next one starts in {} ms",
             pause.as_millis()
         );
         if wait_for(&[&told], pause)[0] {
@@ -98,7 +97,7 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
     }
 }
 
-/// The exit status of a worker that said itself what is wrong; of one that could not, its end.
+/// The exit status of a worker that has reported its error itself; otherwise how it ended.
 fn never_ready(status: ExitStatus) -> Result<Exit, Fault> {
     let known = [Exit::Failed, Exit::Usage, Exit::Permission, Exit::Busy, Exit::Missing];
     match known.into_iter().find(|e| Some(*e as i32) == status.code()) {
@@ -120,9 +119,9 @@ impl Worker {
     fn start(words: &[std::ffi::OsString], restarts: u64) -> io::Result<Worker> {
         let (heart, theirs) = UnixStream::pair()?;
         heart.set_nonblocking(true)?;
-        // Its name as it is now: an upgrade may have replaced the file we were started from.
+        // Its current path: an upgrade may have replaced the file of the running program.
         let program = fs::read_link("/proc/self/exe")?;
-        // What follows a lone dash pair is a folder, whatever it looks like.
+        // Words after `--` are folders, whatever they look like.
         let options = words.iter().position(|w| w == "--").unwrap_or(words.len());
         let child = Command::new(program)
             .args(&words[..options])
@@ -130,13 +129,13 @@ impl Worker {
             .arg(format!("--restarts={restarts}"))
             .args(&words[options..])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // A terminal's Ctrl-C is for us; the worker is told in order.
+            // The supervisor handles a terminal's Ctrl-C; the worker is told in order.
             .process_group(0)
             .spawn()?;
         Ok(Worker { child, heart })
     }
 
-    /// Listens to the worker until it has ended.
+    /// Receives the worker's beats until it has ended.
     fn live(mut self, told: &UnixStream, manager: &mut ServiceManager) -> End {
         let mut ready = false;
         let mut heard = Instant::now();
@@ -161,14 +160,14 @@ impl Worker {
                             manager.again_ready();
                         }
                         heard = Instant::now();
-                        // It beats: so does this process.
+                        // The worker beats, so this process is alive too.
                         manager.alive(|| true);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     Err(_) => return self.ended(ready),
                 }
             } else if heard.elapsed() >= patience {
-                // A machine that slept wakes with an old clock: one more look before the sentence.
+                // A machine that slept wakes with an old clock: check once more before the kill.
                 if wait_for(&[&self.heart], Duration::from_millis(50))[0] {
                     continue;
                 }
@@ -179,9 +178,9 @@ impl Worker {
         }
     }
 
-    /// It has closed its end: it is ending or has ended.
+    /// The worker has closed its end: it is ending or has ended.
     fn ended(mut self, ready: bool) -> End {
-        // A worker that closed its end and lives on would hold readers without a beat.
+        // A worker that closed its end and lives on would block readers without a beat.
         let status = match self.wait(SILENCE_MAX) {
             Some(status) => status,
             None => {
@@ -192,10 +191,10 @@ impl Worker {
         if ready { End::Died(status) } else { End::NeverReady(status) }
     }
 
-    /// Asks it to end, and makes it.
+    /// Asks the worker to end, and kills it if it does not.
     fn end(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        // Were it stopped it would not hear.
+        // A stopped process would not handle the signal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::CONT);
         if self.wait(END_MAX).is_none() {
             let _ = self.child.kill();
@@ -217,11 +216,12 @@ impl Worker {
     }
 }
 
-/// Which of these have something to read, or have been closed, within this time.
+/// Which of these become readable, or are closed, within this time.
 fn wait_for(sockets: &[&UnixStream], at_most: Duration) -> Vec<bool> {
     let timeout = Timespec { tv_sec: at_most.as_secs() as _, tv_nsec: at_most.subsec_nanos() as _ };
     let mut ready: Vec<PollFd<'_>> = sockets.iter().map(|s| PollFd::new(*s, PollFlags::IN)).collect();
-    // Interrupted by a signal: its handler has written to one of the sockets, or it was none of ours.
+    // Interrupted by a signal: its handler has written to one of the sockets, or it does not concern this
+    // process.
     let _ = poll(&mut ready, Some(&timeout));
     ready.iter().map(|r| !r.revents().is_empty()).collect()
 }

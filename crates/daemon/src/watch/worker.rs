@@ -1,6 +1,6 @@
 //! The worker process of `seekless watch`: a daemon with the second door open.
 //!
-//! Its standard input is a socket to the supervisor. A beat goes out on it every 100 ms, and its end means
+//! Its standard input is a socket to the supervisor. A beat is sent on it every 100 ms, and its end means
 //! that the supervisor is gone.
 
 use std::io::{self, Read};
@@ -19,9 +19,9 @@ use crate::DaemonSettings;
 use crate::daemon::Daemon;
 use crate::parent::die_with;
 
-/// Descriptors wanted: for readers held, connections, and then as many again. When none is left the kernel
-/// refuses the read that waits, the one way in which this door could make a read fail; so there must always
-/// be some.
+/// Wanted number of descriptors: for blocked readers and connections, and as many again. If none is left, the
+/// kernel fails the waiting read. This is the only way in which this door could make a read fail, so
+/// descriptors must never run out.
 const DESCRIPTORS: u64 = 65536;
 
 /// Sent once, when the folders are marked.
@@ -40,7 +40,7 @@ pub(crate) struct Worker {
 
 /// Runs until SIGTERM, SIGINT, or the end of the supervisor.
 pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
-    // SIGKILL: in whatever state, the end of this process lets all readers go.
+    // SIGKILL: in any state, the end of this process releases all readers.
     die_with(worker.supervisor, Signal::KILL)?;
     let fault =
         |e: io::Error| Fault::new(Exit::Failed, format!("the worker of seekless watch cannot start: {e}"));
@@ -53,12 +53,11 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
 
     let mut settings = worker.settings;
     if settings.engine.spindle.mode == Mode::Prefetch {
-        // Not held back: as many pieces at once as there can be workers for.
+        // Reads are not held back: as many pieces in flight as there can be workers.
         settings.engine.spindle.reads_in_flight = IN_FLIGHT_MAX;
     }
     let mut watch = worker.watch;
-    // One descriptor of the event and one of the source each, and half of all left for what is not ours to
-    // bound.
+    // One descriptor each for the event and the source, and half of all for other uses.
     let each = 4;
     watch.held_max = watch.held_max.min((raise_descriptors(DESCRIPTORS) / each) as usize).max(1);
     settings.connections_max = settings.connections_max.min(watch.held_max);
@@ -74,7 +73,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
     let metrics = crate::metrics::serve(worker.metrics, None, &daemon, "seekless watch")?;
-    // Before it is announced: the reader of the announcement may end this worker, and it counts as one that
+    // Before the announcement, because its reader may end this worker, which must then count as one that
     // lived.
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
     if worker.restarts == 0 {
@@ -106,7 +105,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
             }
         }
     }
-    // Before anything else: all readers go on.
+    // First of all: release all readers.
     door.close();
     drop(metrics);
     if worker.json.is_some()
@@ -123,13 +122,13 @@ fn announce(door: &Door) {
     }
     for below in door.folders().below() {
         seekless_output::eprintln!(
-            "seekless watch: {} is a mount of its own and not watched; name it as well if it should be",
+            "seekless watch: {} is a separate mount and not watched; name it on the command line too",
             below.display()
         );
     }
 }
 
-/// Whether the supervisor has closed its end; it never says anything.
+/// Whether the supervisor has closed its end; it never sends anything.
 fn gone(mut supervisor: &UnixStream) -> bool {
     match supervisor.read(&mut [0]) {
         Ok(0) => true,
@@ -138,7 +137,7 @@ fn gone(mut supervisor: &UnixStream) -> bool {
     }
 }
 
-/// Raises the descriptor limit to at least `wanted` if that is allowed; says what it is.
+/// Raises the descriptor limit to at least `wanted` if that is allowed. Returns the limit.
 fn raise_descriptors(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let hard = limit.maximum.map(|m| m.max(wanted));

@@ -1,5 +1,5 @@
-//! A disk that obeys the test: a FUSE file system whose reads wait at a gate, and fail where told, and whose
-//! files can be made to hang when they are closed.
+//! A disk controlled by the test: a FUSE file system whose reads wait at a gate and fail on request, and
+//! whose files can be made to hang when they are closed.
 
 #![allow(unreachable_pub, reason = "one test file's own module")]
 
@@ -18,7 +18,7 @@ use fuser::{
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, Request,
 };
 
-/// Size of every file. They are named by their inode number, from 2 on.
+/// Size of every file. Files are named by their inode number, from 2 on.
 pub const FILE_BYTES: u64 = 16 << 20;
 
 const FOREVER: Duration = Duration::from_secs(3600);
@@ -26,17 +26,17 @@ const FOREVER: Duration = Duration::from_secs(3600);
 #[derive(Default)]
 struct State {
     closed: bool,
-    /// Closing a descriptor waits from now on.
+    /// Whether closing a descriptor waits from now on.
     closes_hang: bool,
-    /// Those that wait.
+    /// Closes that wait.
     closing: Vec<ReplyEmpty>,
     ended: bool,
     /// Inode, offset and reply of the reads that wait.
     waiting: VecDeque<(u64, u64, u32, ReplyData)>,
     fails: Range<u64>,
-    /// Inode and offset of every read, as they came.
+    /// Inode and offset of every read, in order of arrival.
     seen: Vec<(u64, u64)>,
-    /// Most files with reads waiting at one time.
+    /// Maximum number of files with reads waiting at one time.
     files_at_once: usize,
 }
 
@@ -52,7 +52,7 @@ impl Shared {
     }
 }
 
-/// A mounted file system; unmounted when dropped, its gate open.
+/// A mounted file system. Dropping it opens the gate and unmounts it.
 pub struct Gated {
     shared: Arc<Shared>,
     session: Option<BackgroundSession>,
@@ -60,7 +60,7 @@ pub struct Gated {
 }
 
 impl Gated {
-    /// `None`, with a word, where FUSE file systems cannot be mounted.
+    /// `None`, with a message, if FUSE file systems cannot be mounted.
     pub fn mount() -> Option<Gated> {
         let folder = tempfile::tempdir().unwrap();
         let shared = Arc::new(Shared::default());
@@ -85,8 +85,8 @@ impl Gated {
         self.folder.path()
     }
 
-    /// Takes every page of a file out of memory, mapped ones too. Not while reads of it wait: they have their
-    /// pages locked.
+    /// Evicts every page of a file, including mapped ones. Not while reads of it wait, because they lock
+    /// their pages.
     pub fn evict(&self, inode: u64) {
         let notifier = self.session.as_ref().unwrap().notifier();
         notifier.inval_inode(INodeNo(inode), 0, 0).unwrap();
@@ -97,12 +97,12 @@ impl Gated {
         self.shared.changed.notify_all();
     }
 
-    /// Whoever closes a file of it from now on waits for the end of the file system.
+    /// From now on, closing a file waits for the end of the file system.
     pub fn hang_closes(&self) {
         self.shared.lock().closes_hang = true;
     }
 
-    /// How many wait.
+    /// Number of closes that wait.
     pub fn closing(&self) -> usize {
         self.shared.lock().closing.len()
     }
@@ -129,7 +129,8 @@ impl Drop for Gated {
             state.closing.drain(..).for_each(ReplyEmpty::ok);
         }
         self.shared.changed.notify_all();
-        // Lazily: the daemon may hold files of it for a moment longer, and fuser's own unmount gives up then.
+        // Lazily, because the daemon may have files of it open for a moment longer, and then fuser's own
+        // unmount gives up.
         let connection = std::fs::metadata(self.folder.path()).map(|folder| rustix::fs::minor(folder.dev()));
         let _ = rustix::mount::unmount(self.folder.path(), rustix::mount::UnmountFlags::DETACH);
         drop(self.session.take());
@@ -139,8 +140,8 @@ impl Drop for Gated {
     }
 }
 
-/// Ends a connection of FUSE whoever holds files of it. This process would wait for itself at its end
-/// otherwise: closing a file asks the server, which is gone by then.
+/// Aborts a FUSE connection, even if its files are open. Otherwise this process would wait for itself at its
+/// end, because closing a file asks the server, which is gone by then.
 fn abort(connection: u32) {
     let control = tempfile::tempdir().unwrap();
     let flags = rustix::mount::MountFlags::empty();
@@ -150,7 +151,7 @@ fn abort(connection: u32) {
     }
 }
 
-/// Answers the reads one after the other, about as slowly as a disk would.
+/// Answers the reads one after the other, about as slowly as a disk.
 fn serve(shared: &Shared) {
     let mut state = shared.lock();
     loop {

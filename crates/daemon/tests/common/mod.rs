@@ -1,4 +1,4 @@
-//! A daemon in this process, and a client that speaks the wire by hand.
+//! A daemon in this process, and a client that sends single frames.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::ffi::CString;
@@ -17,7 +17,7 @@ use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_kernel::residency::cachestat;
 use seekless_wire::{Answer, Call, FRAME_BYTES_MAX, Frame, Need, Refuse};
 
-/// Longest wait for anything in these tests: no measure of speed, only the difference between slow and never.
+/// Timeout of every wait in these tests: not a measure of speed, only the difference between slow and never.
 const NEVER: Duration = Duration::from_secs(30);
 
 pub struct Bench {
@@ -27,7 +27,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A daemon that serves every file, whatever it lies on, with these changes to its settings.
+    /// A daemon that serves every file on any device, with these changes to its settings.
     pub fn start(change: impl FnOnce(&mut DaemonSettings)) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("d.sock");
@@ -51,7 +51,7 @@ impl Bench {
         self.daemon.status().expect("the daemon tells its status")
     }
 
-    /// Waits until the status is as wished.
+    /// Waits until the status is as wanted.
     pub fn until(&self, what: &str, wish: impl Fn(&StatusReport) -> bool) -> StatusReport {
         let until = Instant::now() + NEVER;
         loop {
@@ -67,7 +67,7 @@ impl Bench {
 
 pub struct Client(pub OwnedFd);
 
-/// What a client hears.
+/// A received frame.
 #[derive(Debug, PartialEq)]
 pub enum Heard {
     Answer(Answer),
@@ -89,7 +89,7 @@ impl Client {
         self.send(Frame::Need(Need { call, pid: 1, tid: 1, offset, length }), Some(file.as_fd()));
     }
 
-    /// The next frame that is not `Working`, and how many of those came before it.
+    /// The next frame that is not `Working`, and the number of those before it.
     pub fn hear_counting(&self) -> (Heard, usize) {
         let until = Instant::now() + NEVER;
         let mut working = 0;
@@ -126,8 +126,8 @@ impl Client {
     }
 }
 
-/// A file out of the page cache, on the build folder's file system; `None`, with a word, where pages cannot
-/// be evicted.
+/// A file that is not in the page cache, on the build folder's file system; `None`, with a message, if pages
+/// cannot be evicted.
 pub fn cold_file(bytes: usize) -> Option<File> {
     let dir = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let mut file = tempfile::tempfile_in(dir).unwrap();
@@ -143,9 +143,8 @@ pub fn cold_file(bytes: usize) -> Option<File> {
     }
 }
 
-/// Bytes of the range that have come into memory, in whole pages. What a pager of idle memory (DAMON) has
-/// taken out since counts: the kernel remembers those pages, and it remembers none of what the tests drop
-/// themselves.
+/// Bytes of the range that have been brought into memory, in whole pages. Pages evicted since by a pager of
+/// idle memory (DAMON) count: the kernel remembers them, but not those that the tests drop themselves.
 pub fn cached(file: &File, offset: u64, len: u64) -> u64 {
     let stat = cachestat(file.as_fd(), offset, len).unwrap();
     (stat.cached + stat.evicted) * 4096

@@ -1,5 +1,5 @@
-//! A folder that is a mount of its own, and `seekless watch` over it. Nothing of it outlives the test,
-//! whatever happens.
+//! A folder that is a mount of its own, and `seekless watch` over it. Nothing stays after the test, whatever
+//! happens.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use seekless_frontend::control;
 use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::residency::cachestat;
 
-/// Longest wait for anything: no measure of speed, only the difference between slow and never.
+/// Timeout of every wait: not a measure of speed, only the difference between slow and never.
 pub const NEVER: Duration = Duration::from_secs(60);
 
 /// The commands of this crate, built with its tests.
@@ -31,7 +31,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// `None`, with a word, where this system cannot do it.
+    /// `None`, with a message, if this is not possible here.
     pub fn new() -> Option<Place> {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let dir = tempfile::tempdir_in(beside).unwrap();
@@ -40,7 +40,7 @@ impl Place {
             return None;
         }
         let place = Place { dir };
-        // A mark of our own for a moment: are there such events for this file system?
+        // A temporary mark of the test's own: does this file system raise such events?
         match Group::new().and_then(|group| group.watch(place.path(), Scope::Mount)) {
             Ok(()) => Some(place),
             Err(why) => {
@@ -54,7 +54,7 @@ impl Place {
         self.dir.path()
     }
 
-    /// A file of this many bytes, out of memory; and what is in it.
+    /// A file of this many bytes, not in memory, and its content.
     pub fn cold(&self, name: &str, bytes: usize) -> (PathBuf, Vec<u8>) {
         let path = self.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -78,7 +78,7 @@ impl Drop for Place {
     }
 }
 
-/// Puts a file out of memory.
+/// Evicts a file.
 pub fn evict(path: &Path) {
     let file = File::open(path).unwrap();
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
@@ -98,9 +98,9 @@ impl Watching {
     pub fn start(dirs: &[&Path], options: &[&str]) -> Watching {
         let state = tempfile::tempdir().unwrap();
         let socket = state.path().join("d.sock");
-        // What is read ahead depends on time; only the test of that wants it.
+        // Read-ahead depends on timing; only its own test wants it.
         let ahead = if options.contains(&"--ahead") { &[][..] } else { &["--ahead", "off"] };
-        // And what is counted depends on how far is read.
+        // And the counters depend on the prefetch size.
         let size = if options.contains(&"--prefetch") { &[][..] } else { &["--prefetch", "2MiB"] };
         let mut supervisor = Command::new(program())
             .arg("watch")
@@ -141,7 +141,7 @@ impl Watching {
         self.until("a status", |s| s.watch.is_some()).watch.unwrap()
     }
 
-    /// Waits until it is as wished.
+    /// Waits until the status is as wanted.
     pub fn until(&self, what: &str, wish: impl Fn(&StatusReport) -> bool) -> StatusReport {
         let until = Instant::now() + NEVER;
         loop {
@@ -158,7 +158,7 @@ impl Watching {
         self.until("a status", |_| true).pid as i32
     }
 
-    /// Interrupts it; its exit status and last statistics.
+    /// Interrupts it. Returns the exit status and the last statistics.
     pub fn end(mut self) -> (i32, StatusReport) {
         signal(self.supervisor.id() as i32, Signal::INT);
         let status = wait(&mut self.supervisor);
@@ -179,7 +179,7 @@ pub fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// Whether a process of this number is there and alive.
+/// Whether a process with this id exists and is alive.
 pub fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')')
@@ -188,7 +188,7 @@ pub fn alive(pid: i32) -> bool {
         .is_some_and(|state| !"ZX".contains(state))
 }
 
-/// Waits for a child's end; its exit code.
+/// Waits for a child's end. Returns its exit code.
 pub fn wait(child: &mut Child) -> i32 {
     let until = Instant::now() + NEVER;
     loop {
@@ -200,7 +200,7 @@ pub fn wait(child: &mut Child) -> i32 {
     }
 }
 
-/// What a program prints, if it can be started.
+/// The output of a program, if it can be started.
 pub fn output_of(command: &mut Command) -> Option<Vec<u8>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
     let mut bytes = Vec::new();

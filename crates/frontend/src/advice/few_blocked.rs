@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Finding;
 
-/// The processes a process has started; none where the kernel does not list them (CONFIG_PROC_CHILDREN).
+/// The children of a process; none if the kernel does not list them (CONFIG_PROC_CHILDREN).
 pub fn children(dir: &Path) -> Vec<u32> {
     let threads = fs::read_dir(dir.join("task")).into_iter().flatten().flatten();
     let listed = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -14,17 +14,17 @@ pub fn children(dir: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Where the kernel shows a process.
+/// The folder of a process in /proc.
 pub fn folder(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// Most processes of a server that are looked at.
+/// Maximum number of processes of a server that are examined.
 pub const WORKERS_MAX: usize = 256;
 
-/// Reads that the processes of a server have at once where it has no threads for them, 0 where it has: nginx
-/// has a pool of threads in each worker where `aio threads` is set, and one thread where it is not; lighttpd
-/// has one thread in any case. A master does not read.
+/// Maximum number of a server's reads that wait at the same time; 0 if it has threads for them. nginx has a
+/// pool of threads in each worker if `aio threads` is set, else one thread; lighttpd always has one. A master
+/// does not read.
 pub fn reads_at_once(pid: u32, name: &str) -> usize {
     if !matches!(name, "nginx" | "lighttpd") {
         return 0;
@@ -39,13 +39,14 @@ pub fn reads_at_once(pid: u32, name: &str) -> usize {
     if workers.iter().all(alone) { workers.len() } else { 0 }
 }
 
-/// What of a server's settings keeps the disk from being given more to choose from; for one that is hooked.
+/// A setting of the server that limits the number of reads the disk can choose from; for a server with the
+/// shim.
 pub fn few_blocked(name: &str, reads_at_once: usize) -> Option<Finding> {
     if reads_at_once == 0 {
         return None;
     }
     let what = match reads_at_once {
-        1 => "its one process reads all files in one thread: one read at a time waits for the disks, however many clients do".into(),
+        1 => "its one process reads all files in one thread: only one read at a time waits for the disks, however many clients do".into(),
         n => format!(
             "its {n} workers read all files, each in one thread: {n} reads at most wait for the disks, however many clients do"
         ),
@@ -64,7 +65,7 @@ pub fn few_blocked(name: &str, reads_at_once: usize) -> Option<Finding> {
     Some(Finding { kind: "few_blocked", blocks: false, what, advice: advice.into() })
 }
 
-/// The same of a running process.
+/// As [`few_blocked`], for a running process.
 pub fn few_blocked_of(pid: u32) -> Option<(String, Finding)> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_string();
     let finding = few_blocked(&name, reads_at_once(pid, &name))?;
@@ -77,13 +78,13 @@ mod tests {
 
     #[test]
     fn a_process_of_another_name_is_left_alone() {
-        // Whatever the tests run in is called otherwise.
+        // The test program has another name.
         assert_eq!(few_blocked_of(std::process::id()), None);
     }
 
     #[test]
     fn workers_are_counted_by_their_threads() {
-        // A process of that name with one thread: `sleep` by another name.
+        // A process of that name with one thread: `sleep` under another name.
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("nginx");
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();

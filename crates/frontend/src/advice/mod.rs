@@ -10,20 +10,20 @@ use seekless_kernel::lsm;
 use seekless_kernel::tracepoint::TraceError;
 use serde::Serialize;
 
-/// Something worth knowing, and what to do about it.
+/// A finding, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// A word scripts can compare: `static`, `go`, `io_uring`, ...
     pub kind: &'static str,
-    /// Whether it keeps Seekless from helping at all, rather than for a part of the reads.
+    /// Whether it prevents any benefit, rather than that of a part of the reads.
     pub blocks: bool,
-    /// What was seen.
+    /// The observation.
     pub what: String,
     /// What to do.
     pub advice: String,
 }
 
-/// Why `seekless observe` cannot run: one line for each way the kernel says no, with the next best door.
+/// One line for each reason of the kernel, with the next best door.
 pub fn unavailable(why: TraceError) -> Fault {
     let instead = "next best: seekless watch DIR, then seekless run -- CMD";
     match why {
@@ -34,7 +34,7 @@ pub fn unavailable(why: TraceError) -> Fault {
         ),
         TraceError::Missing(what) => Fault::new(
             Exit::Missing,
-            format!("this kernel has no {what} (Linux 6.11 with tracing has); {instead}"),
+            format!("this kernel has no {what} (it takes Linux 6.11 with tracing); {instead}"),
         ),
         TraceError::Other(what, error) => {
             Fault::new(Exit::Failed, format!("cannot observe: {what}: {error}; {instead}"))

@@ -1,19 +1,19 @@
 //! Disks without a scheduler, where this door gains least.
 //!
-//! Every read that misses is the kernel's here. With the scheduler `none` they reach the disk as they come,
-//! mixed with our pieces, at a seek for each command.
+//! With this door, the kernel serves every read that misses. With the scheduler `none` these reads reach the
+//! disk as they arrive, mixed with the engine's pieces, at a seek for each command.
 
 use std::path::Path;
 
 use seekless_engine::KindReport;
 use seekless_kernel::queue::{Queue, Setting};
 
-/// What helps beside a server with many threads that wait for this disk.
+/// Advice for a server whose many threads wait for this disk.
 pub fn advice(disk: &str) -> String {
     format!("`echo mq-deadline > /sys/block/{disk}/queue/scheduler` helps there, and so does `seekless run`")
 }
 
-/// Those of the disks that seek and have none.
+/// The disks that seek and have no scheduler.
 pub fn without<'a>(disks: &'a [KindReport], sys_block: &Path) -> Vec<&'a str> {
     let none = |disk: &str| {
         Queue::new(sys_block, disk).get(&Setting::Scheduler).is_some_and(|scheduler| scheduler == "none")

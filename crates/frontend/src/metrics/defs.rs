@@ -131,66 +131,66 @@ macro_rules! metrics {
 
 metrics! {
     BUILD: "seekless_build", None, Info, ["version", "door"], Stable,
-        "Version of the program, and the command that runs: daemon, watch, observe or serve.";
+        "Version of the program, and the running command: daemon, watch, observe or serve.";
     UPTIME: "seekless_uptime", Seconds, Gauge, [], Stable,
         "Time since the process started.";
     ENABLED: "seekless_enabled", None, Gauge, [], Stable,
-        "1 while reads are served; 0 while `seekless prove` has every call passed.";
+        "1 while reads are served; 0 while `seekless prove` makes every call pass.";
 
     REQUESTS: "seekless_disk_requests", None, Counter, ["disk"], Stable,
         "Calls that missed the page cache and reached the queue of the disk.";
     RESIDENT: "seekless_disk_requests_resident", None, Counter, ["disk"], Stable,
-        "Of the requests, those answered because their bytes are in memory now.";
+        "Of the requests, those answered with their bytes in memory.";
     ATTACHED: "seekless_disk_requests_attached", None, Counter, ["disk"], Unstable,
         "Of the requests, those covered by a piece that was queued or being read already.";
     PASSED: "seekless_disk_requests_passed", None, Counter, ["disk", "reason"], Stable,
-        "Of the requests, those passed: their callers read for themselves.";
+        "Of the requests, those that passed: their callers read for themselves.";
     WANTED: "seekless_disk_requested", Bytes, Counter, ["disk"], Stable,
-        "Bytes that the requests of the queue asked for.";
+        "Bytes that the requests asked for.";
     DELIVERED: "seekless_disk_delivered", Bytes, Counter, ["disk"], Stable,
-        "Bytes that clients read of files on this disk, hit or miss, as far as doors report it.";
+        "Bytes that clients read from files on this disk, hit or miss, as far as doors report reads.";
     CACHED: "seekless_disk_cache_hit", Bytes, Counter, ["disk"], Unstable,
-        "Of the delivered bytes, those in memory for another reason than a piece no client had used yet.";
+        "Of the delivered bytes, those in memory for another reason than an unused piece.";
     READS: "seekless_disk_reads", None, Counter, ["disk"], Stable,
         "Pieces submitted to the disk.";
     READ: "seekless_disk_read", Bytes, Counter, ["disk"], Stable,
-        "Bytes of the pieces submitted to the disk, in memory already or not.";
+        "Bytes of the pieces submitted to the disk, including bytes already in memory.";
     READS_FAILED: "seekless_disk_reads_failed", None, Counter, ["disk"], Stable,
         "Pieces that the disk failed to read.";
     AHEAD: "seekless_disk_reads_ahead", None, Counter, ["disk"], Stable,
         "Pieces queued ahead of need.";
     DROPPED: "seekless_disk_pieces_dropped", None, Counter, ["disk"], Unstable,
-        "Pieces dropped before they were read, because no client waited for them any more.";
+        "Pieces dropped before they were read, because no client waited for them.";
     HELD_BACK: "seekless_disk_pieces_held_back", None, Counter, ["disk"], Unstable,
-        "Looks at which the next piece found no room in the budget.";
+        "How often the next piece found no room in the budget.";
     BUSY: "seekless_disk_busy", Seconds, Counter, ["disk"], Stable,
         "Time with at least one piece in flight.";
     TRANSFER: "seekless_disk_transfer", Seconds, Counter, ["disk"], Unstable,
-        "Of the busy time, what the measured media rate needs for the bytes read. The rest is positioning. Only of a disk with a profile.";
+        "Of the busy time, the time for the bytes read at the measured media rate; the rest is positioning. Only for a disk with a profile.";
     STALLED: "seekless_disk_gap", Seconds, Counter, ["disk"], Unstable,
-        "Time in which the disk stood still although a piece was queued.";
+        "Time in which the disk was idle with a piece queued.";
     WAIT: "seekless_disk_wait", Seconds, Histogram, ["disk"], Stable,
-        "From a request to its answer, of requests answered with their bytes in memory.";
+        "Time from a request to its answer, for requests answered with their bytes in memory.";
     SERVICE: "seekless_disk_service", Seconds, Histogram, ["disk"], Stable,
-        "From the submission of a piece to its end.";
+        "Time from the submission of a piece to its end.";
     EVICTED: "seekless_disk_evicted_unused", Bytes, Counter, ["disk"], Stable,
         "Bytes read ahead that the kernel evicted before a client used them.";
     WASTED: "seekless_disk_wasted", Bytes, Counter, ["disk"], Stable,
         "Bytes read ahead that no client used.";
     RELEASED: "seekless_disk_released", Bytes, Counter, ["disk"], Unstable,
-        "Bytes given back to the kernel behind their last client.";
+        "Bytes given back to the kernel after their last client.";
     STREAMS: "seekless_disk_streams", None, Gauge, ["disk"], Stable,
-        "Streams that are followed.";
+        "Streams that Seekless follows.";
     UNREAD: "seekless_disk_unread", Bytes, Gauge, ["disk"], Stable,
-        "Bytes read ahead and not used yet.";
+        "Bytes read ahead and not yet used.";
     BUDGET: "seekless_disk_budget", Bytes, Gauge, ["disk"], Stable,
-        "Most bytes that may be read ahead and not used yet.";
+        "Most bytes that may be read ahead and not yet used.";
     SIZE: "seekless_disk_prefetch_size", Bytes, Gauge, ["disk"], Stable,
         "The prefetch size in force.";
     WAITING: "seekless_disk_requests_waiting", None, Gauge, ["disk"], Stable,
         "Requests that wait for the disk.";
     QUEUED: "seekless_disk_pieces_queued", None, Gauge, ["disk"], Stable,
-        "Pieces that are queued.";
+        "Pieces in the queue.";
     IN_FLIGHT: "seekless_disk_pieces_in_flight", None, Gauge, ["disk"], Stable,
         "Pieces that the disk is reading.";
     HELD: "seekless_disk_pieces_held", None, Gauge, ["disk"], Unstable,
@@ -199,48 +199,48 @@ metrics! {
     FILE_SET_BUSY: "seekless_disk_file_set_busy", Seconds, Counter, ["disk"], Unstable,
         "Of the busy time, the part spent on file sets.";
     FILE_SET_TAKEN: "seekless_disk_file_set_taken", Bytes, Counter, ["disk"], Unstable,
-        "Bytes brought in for file sets that their readers took.";
+        "Bytes read for file sets and taken by their programs.";
     FILE_SET_LEFT: "seekless_disk_file_set_left", Bytes, Counter, ["disk"], Unstable,
-        "Bytes asked for by file sets that no reader took.";
+        "Bytes asked for by file sets that no program took.";
     FILE_SET_UNTAKEN: "seekless_disk_file_set_untaken", Bytes, Gauge, ["disk"], Unstable,
-        "Bytes asked for by file sets and not taken yet.";
+        "Bytes asked for by file sets and not yet taken.";
 
     DOOR_CALLS: "seekless_door_calls", None, Counter, ["door", "result"], Stable,
-        "Calls that came through a door, by what became of them.";
+        "Calls that came through a door, by result.";
     DOOR_DELIVERED: "seekless_door_delivered", Bytes, Counter, [], Stable,
         "Bytes that servers read, hit or miss, as their shims report.";
     DOOR_WAITING: "seekless_door_calls_waiting", None, Gauge, [], Stable,
-        "Calls of the watch door that are held now.";
+        "Calls that `seekless watch` holds now.";
     DOOR_OVERDUE: "seekless_door_calls_overdue", None, Counter, [], Stable,
-        "Calls of the watch door that were let go because their time was up.";
+        "Calls that `seekless watch` released because their time was up.";
     FILE_SETS: "seekless_file_sets", None, Gauge, [], Unstable,
-        "File sets that programs have now.";
+        "Open file sets.";
     FILE_SETS_REFUSED: "seekless_file_sets_refused", None, Counter, [], Unstable,
-        "File sets that programs asked for and did not get, because a bound was reached.";
+        "File sets refused because a bound was reached.";
     FILE_SET_RANGES: "seekless_file_set_ranges", None, Counter, ["result"], Unstable,
-        "Ranges of file sets, by what became of them: read, in_memory, left.";
+        "Ranges of file sets, by result: read, in_memory, left.";
     CONNECTIONS: "seekless_connections", None, Gauge, [], Stable,
-        "Connections that are open: of shims to the daemon, of clients to the HTTP server.";
+        "Open connections: of shims to the daemon, of clients to the HTTP server.";
     CONNECTIONS_ACCEPTED: "seekless_connections_accepted", None, Counter, [], Stable,
         "Connections accepted.";
     CONNECTIONS_REFUSED: "seekless_connections_refused", None, Counter, ["reason"], Stable,
         "Connections closed at once, by reason.";
     FRAMES_REFUSED: "seekless_frames_refused", None, Counter, [], Unstable,
-        "Frames from shims that were not understood.";
+        "Invalid frames from shims.";
     REPORTS: "seekless_reports", None, Counter, [], Stable,
         "Reads that shims reported after the fact.";
     REPORTS_DROPPED: "seekless_reports_dropped", None, Counter, ["reason"], Stable,
-        "Reads that shims could not report or that were not handed on, by reason.";
+        "Reads that shims could not report, or whose reports were dropped, by reason.";
     RINGS: "seekless_rings", None, Gauge, [], Unstable,
         "Rings of reports, one for each user.";
     WATCH_RESTARTS: "seekless_watch_restarts", None, Counter, [], Stable,
-        "Times the worker of `seekless watch` was started again.";
+        "Restarts of the worker of `seekless watch`.";
     OBSERVE_EVENTS: "seekless_observe_events", None, Counter, ["result"], Stable,
-        "Events of the page cache, by what became of them: heard, lost, own, told_otherwise.";
+        "Events of the page cache, by result: heard, lost, own (of Seekless itself), told_otherwise (a shim reports the read).";
     OBSERVE_READ: "seekless_observe_read", Bytes, Counter, [], Stable,
         "Bytes that programs read under the folders of `seekless observe`, hit or miss, in whole pages.";
     OBSERVE_FILES: "seekless_observe_files", None, Gauge, ["state"], Unstable,
-        "Files that `seekless observe` follows (known), or of which it saw unconnected reads (waiting).";
+        "Files that `seekless observe` follows (known), or in which it saw only unconnected reads (waiting).";
     HTTP_REQUESTS: "seekless_http_requests", None, Counter, [], Stable,
         "Requests that the HTTP server answered.";
     HTTP_BODY: "seekless_http_body", Bytes, Counter, [], Stable,

@@ -136,7 +136,7 @@ impl MetricsServer {
             };
             Fault::new(
                 exit,
-                format!("cannot answer at the metrics address {address}: {e}; give another --metrics"),
+                format!("cannot listen at the metrics address {address}: {e}; give another --metrics"),
             )
         };
         let socket = inherited.map_or_else(|| std::net::TcpListener::bind(address.0), Ok).map_err(fault)?;
@@ -184,7 +184,7 @@ impl Drop for MetricsServer {
 async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stopped: watch::Receiver<bool>) {
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the metrics address cannot be used"),
+        Err(error) => return tracing::error!(%error, "the metrics address has failed"),
     };
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let open = Arc::new(Open::default());

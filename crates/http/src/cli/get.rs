@@ -15,46 +15,47 @@ use tokio::sync::watch;
 
 use crate::get::{Options, Outcome, Progress, Proxies, download, file_name, parse, shown, trust};
 
-/// Download files, in any order the server likes, resuming where an earlier run was interrupted.
+/// Download files, in any order the server prefers; an interrupted download resumes.
 ///
-/// Exits with 0 only if every file is whole and verified: by its length always, by its digest where the server states one.
-/// What has arrived of the others stays in NAME.part; the same command goes on with it.
+/// The exit status is 0 only if every file is whole and verified: always by its length, by its digest where
+/// the server states one. The rest stays in NAME.part; the same command resumes it.
 ///
-/// A name and password in the URL log in. Proxies are those of http_proxy, https_proxy, all_proxy and
+/// A name and password in the URL log in. Proxies are taken from http_proxy, https_proxy, all_proxy and
 /// no_proxy.
 #[derive(Args, Clone, Debug)]
 pub struct GetArgs {
-    /// What to download (http or https)
+    /// URLs to download (http or https)
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
-    /// Name of the file (one URL only)
+    /// Path of the file (with one URL only)
     #[arg(short, long, value_name = "FILE", conflicts_with = "output_dir")]
     output: Option<PathBuf>,
-    /// Where the files go, named as in their URLs [default: here]
+    /// Folder for the files, which are named as in their URLs [default: the current one]
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
-    /// Downloads at once
+    /// Downloads at once, 1 to 256
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     parallel: u32,
-    /// Take the file from beginning to end, as other clients do
+    /// Download from beginning to end, as other clients do
     #[arg(long)]
     in_order: bool,
-    /// Retries in a row that bring nothing before giving up
+    /// Most retries in a row that bring no new bytes, 0 to 1000
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     retries: u32,
-    /// Longest silence of a server
+    /// Longest silence of a server, at most a week
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most)]
     timeout: Duration,
-    /// Longest file; one that is longer is given up [default: none, and half of the free space where the server tells no length]
+    /// Largest file; a longer one is given up [default: none; half of the free space if the server states no
+    /// length]
     #[arg(long, value_name = "SIZE")]
     size_max: Option<Bytes>,
-    /// Believe only the certificate authorities in this file (PEM)
+    /// Trust only the certificate authorities in this file (PEM)
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// No progress bar
+    /// Show no progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Write what happened as JSON to FILE, or to standard output
+    /// Write what happened as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -20,87 +20,88 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::serve::{Patience, Server, ServerSettings, Upper, tls};
 
-/// Serve files over HTTP, never waiting for a disk, until told to stop.
+/// Serve files over HTTP without ever waiting for a disk, until told to stop.
 ///
-/// SIGTERM and SIGINT end it when the answers under way have been sent; SIGHUP reads the certificate again and opens the log
-/// anew.
+/// At SIGTERM or SIGINT it ends after the answers under way have been sent. At SIGHUP it reads the
+/// certificate again and reopens the log.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Folders to serve; where several have a name, the first wins
+    /// Folders to serve; if several have a name, the first wins
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Where to listen; port 0 takes any free one [default: the sockets that systemd passes, else
+    /// Address to listen at; port 0 takes any free one [default: the sockets that systemd passes, else
     /// 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
-    /// Certificate (PEM, with those that lead to its authority); turns on TLS and HTTP/2
+    /// Certificate chain (PEM); turns on TLS and HTTP/2 [default: none]
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// Key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Access log in combined format; - is standard output
+    /// Access log in combined format; - means standard output [default: none]
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
-    /// Show folders that have no index.html
+    /// List the content of folders that have no index.html
     #[arg(long)]
     listing: bool,
-    /// Serve names that begin with a dot too
+    /// Serve names that begin with a dot, too
     #[arg(long)]
     hidden: bool,
-    /// Serve a page under /.seekless/ that downloads in any order with a browser (link to /.seekless/#/film.mp4)
+    /// Serve a page under /.seekless/ for downloads in any order by a browser (link to /.seekless/#/film.mp4)
     #[arg(long)]
     download_page: bool,
-    /// Event loops [default: one a core]
+    /// Event loops, 1 to 1024 [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = BOUNDS, hide_short_help = true)]
     loops: Option<u32>,
-    /// Connections at once; more are turned away [default: as many as descriptors allow, at most 65536]
+    /// Most connections, 1 to 1000000; beyond it they are refused [default: what the limit of descriptors
+    /// allows, at most 65536]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections: Option<u32>,
-    /// Connections of one client (IPv4 address, IPv6 /64) at once [default: no bound of its own]
+    /// Most connections of one client (IPv4 address, IPv6 /64), 1 to 1000000 [default: no bound of its own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections_per_client: Option<u32>,
-    /// Longest head of a request
+    /// Longest head of a request, 8KiB to 1MiB
     #[arg(long, default_value = "16KiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     head_max: Bytes,
-    /// Bytes a second for each connection [default: no bound]
+    /// Most bytes a second on each connection [default: no bound]
     #[arg(long, value_name = "SIZE")]
     rate: Option<Bytes>,
-    /// How long a client may take for the head of a request
+    /// Longest time a client may take for the head of a request, at most a week
     #[arg(long, default_value = "10s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     head_timeout: Duration,
-    /// How long a connection may say nothing between requests
+    /// Longest silence of a connection between requests, at most a week
     #[arg(long, default_value = "75s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     idle_timeout: Duration,
-    /// How long a client may take no byte of an answer
+    /// Longest time in which a client may take no byte of an answer, at most a week
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     send_timeout: Duration,
-    /// How long answers under way may go on after the server is told to stop
+    /// How long answers under way may go on after a signal to stop, at most a week
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
     grace: Duration,
-    /// Largest file of which a digest is made for clients that want one (it is read whole for that)
+    /// Largest file for which a digest is computed on request (the whole file is read for it)
     #[arg(long, default_value = "16MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     digest_max: Bytes,
-    /// Offer downloads in any order: on, or off
+    /// Offer downloads in any order: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = PAPERS, hide_short_help = true)]
     any_order: bool,
-    /// Memory for the blocks of downloads in any order, for each disk
+    /// Memory for the blocks of downloads in any order, for each disk, 1MiB to 1TiB
     #[arg(long, default_value = "128MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     any_order_memory: Bytes,
-    /// Bytes read at once for downloads in any order
+    /// Bytes of one read for downloads in any order, 64KiB to 64MiB
     #[arg(long, default_value = "1MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     any_order_read: Bytes,
-    /// Coordinate with the caches that fetch from us: none; returns (what they keep is not kept here a second time, unless it
-    /// comes back); or pfc (the PFC paper's rules on each request)
+    /// Coordinate with the caches that fetch from here: none, returns (do not keep what they keep, unless it
+    /// is asked for again), or pfc (the PFC paper's rules, on each request)
     #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true)]
     coordinate: Upper,
-    /// Answer scrapes at this address, and show a page there; a port alone is one of 127.0.0.1
+    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
-    /// At the end, write what was counted as JSON to FILE, or to standard output
+    /// Write what was counted as JSON at the end, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
-    /// What every engine is told
+    /// The options of every engine
     #[command(flatten)]
     engine: EngineOptions,
 }
@@ -116,7 +117,7 @@ fn coordination(word: &str) -> Result<Upper, String> {
     }
 }
 
-/// A port alone is not taken: it would not say for whom.
+/// A port alone is refused, because it does not say which address to open.
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let port = text.trim_start_matches(':').parse().unwrap_or(8080_u16);
@@ -130,7 +131,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080
 /// Descriptors one connection may need: its socket, the file, and the engine's own of that file.
 const DESCRIPTORS_EACH: u64 = 3;
 
-/// Longest wait of a request for the engine. Clients and proxies give up after a minute without a byte, and then it still has to be read.
+/// Longest wait of a request for the engine. Clients and proxies give up after a minute without a byte, and the
+/// read that follows a pass takes time too.
 const WAIT_MAX: Nanos = Nanos::from_secs(40);
 
 impl ServeArgs {
@@ -205,16 +207,16 @@ fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(1 << 20)
 }
 
-/// Has the kernel make room for so many descriptors at once, while the process has one thread. Later, with several, it waits
-/// for all processors each time it doubles their table (`synchronize_rcu`), and an event loop sends nothing meanwhile.
+/// Has the kernel make room for `descriptors` while the process has one thread. With several threads it waits
+/// for all processors each time it doubles the table (`synchronize_rcu`), and an event loop sends nothing
+/// meanwhile.
 fn make_room(descriptors: u64) {
     let highest = i32::try_from(descriptors.saturating_sub(1)).unwrap_or(i32::MAX);
     // The number is taken for a moment only. Refused beyond the limit: then it grows as it always did.
     drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), highest));
 }
 
-/// The sockets that the service manager has made for us, none if it has not. `asked`: where to listen, if
-/// that was said.
+/// The listening sockets that the service manager passes, if any. `asked`: the address of `--listen`.
 fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
     let usage = |message: String| Fault::new(Exit::Usage, message);
     let all = service::passed().map_err(|error| {
@@ -229,7 +231,7 @@ fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
         // Of no other kind is there such an address.
         let address = socket.local_addr().ok().filter(|_| listens).ok_or_else(|| {
             usage(format!(
-                "what systemd passes by {unit} is no TCP socket that listens; write ListenStream=ADDRESS:PORT there, \
+                "what systemd passes by {unit} is not a listening TCP socket; write ListenStream=ADDRESS:PORT there, \
                  without Accept=yes"
             ))
         })?;
@@ -248,7 +250,7 @@ fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
 /// Runs `seekless serve`.
 ///
 /// # Errors
-/// Wrong arguments; a folder, certificate, log or port that cannot be had.
+/// Wrong arguments; a folder, certificate, log or port cannot be used.
 pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     let sockets = passed(args.listen)?;
     let mut settings = args.settings()?;
@@ -319,8 +321,8 @@ impl Signals {
         loop {
             tokio::select! {
                 _ = self.hang_up.recv() => match server.reload() {
-                    Ok(()) => tracing::info!("certificates read again, log opened anew"),
-                    Err(fault) => tracing::error!(%fault, "the old certificate is used on"),
+                    Ok(()) => tracing::info!("certificates read again, log reopened"),
+                    Err(fault) => tracing::error!(%fault, "the old certificate stays in use"),
                 },
                 _ = tokio::time::sleep(manager.at_most(HOUR)) => manager.alive(|| server.is_whole()),
                 _ = self.terminate.recv() => return,

@@ -53,7 +53,7 @@ impl Log {
         let thread = std::thread::Builder::new()
             .name("log".into())
             .spawn(move || write_all(file, &path, &entries))
-            .map_err(|e| Fault::new(Exit::Failed, format!("no thread for the log: {e}")))?;
+            .map_err(|e| Fault::new(Exit::Failed, format!("cannot start a thread for the log: {e}")))?;
         Ok(Log { sender: Some(sender), thread: Some(thread), counters })
     }
 
@@ -102,7 +102,7 @@ fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<Log
                     let flushed = out.flush();
                     match open(path) {
                         Ok(file) => out = BufWriter::with_capacity(64 << 10, file),
-                        Err(e) => tracing::warn!(%e, "the log cannot be opened anew; the old one is used on"),
+                        Err(e) => tracing::warn!(%e, "cannot reopen the log; the old one stays in use"),
                     }
                     flushed
                 }

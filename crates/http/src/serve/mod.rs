@@ -167,7 +167,7 @@ impl Shared {
     /// An answer is broken off because its file cannot be sent on: the client sees that it is not whole, the operator why.
     pub(crate) fn broken_off(&self, file: &Opened, error: &io::Error) {
         Counters::one(&self.counters.answers_broken);
-        tracing::warn!("{file}: an answer is broken off: {error}");
+        tracing::warn!("{file}: an answer was broken off: {error}");
     }
 
     fn certificates(&self) -> Option<Arc<rustls::ServerConfig>> {
@@ -247,9 +247,9 @@ impl Server {
             let (shared, stopped) = (shared.clone(), stopped.clone());
             let body = move || event_loop::run(sockets, &shared, stopped);
             let started = std::thread::Builder::new().name(format!("loop{number}")).spawn(body);
-            loops.push(
-                started.map_err(|e| Fault::new(Exit::Failed, format!("no thread for an event loop: {e}")))?,
-            );
+            loops.push(started.map_err(|e| {
+                Fault::new(Exit::Failed, format!("cannot start a thread for an event loop: {e}"))
+            })?);
         }
         Ok(Server { shared, addresses, stop, loops })
     }

@@ -39,7 +39,7 @@ pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, Fault> {
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|e| fault(&files.key, &format!("does not go with {}: {e}", files.certificates.display())))?;
+        .map_err(|e| fault(&files.key, &format!("does not match {}: {e}", files.certificates.display())))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -65,7 +65,7 @@ mod tests {
         let empty = at("empty.pem", "");
         let missing = dir.path().join("none");
         for (certificates, key, named, exit) in [
-            (&certificates, &wrong, "does not go with", Exit::Usage),
+            (&certificates, &wrong, "does not match", Exit::Usage),
             (&empty, &key, "no certificate", Exit::Usage),
             (&certificates, &empty, "empty.pem", Exit::Usage),
             (&missing, &key, "none", Exit::Missing),

@@ -1,7 +1,7 @@
-//! How btrfs lays its own addresses out on devices: pure.
+//! How btrfs maps its logical addresses to devices. Pure.
 //!
-//! The space that `FIEMAP` tells addresses in is cut into *chunks*. Each lies on one or several devices, on
-//! each of them in one run (`struct btrfs_chunk`, fs/btrfs/volumes.c):
+//! The address space that `FIEMAP` reports is divided into *chunks*. Each lies on one or several devices, in
+//! one contiguous range on each of them (`struct btrfs_chunk`, fs/btrfs/volumes.c):
 //!
 //! | profile | byte `i` of the chunk, `s` bytes a stripe, `n` devices |
 //! | --- | --- |
@@ -27,29 +27,29 @@ const PROFILES: u64 = RAID0 | RAID1 | DUP | RAID10 | RAID5 | RAID6 | RAID1C3 | R
 const HEAD: usize = 48;
 const STRIPE: usize = 32;
 
-/// How the bytes of a chunk lie on its devices.
+/// How the bytes of a chunk are laid out on its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Profile {
     /// On one device, once.
     Single,
     /// On one device, twice. The kernel reads the first copy.
     Dup,
-    /// All of them on every device.
+    /// All bytes on every device.
     Mirror,
-    /// In turn.
+    /// Stripes on the devices in turn.
     Stripe,
-    /// In turn on groups of devices with the same data.
+    /// Stripes in turn on groups of devices with the same data.
     StripedMirror,
-    /// In turn, with so many stripes of parity in each row.
+    /// Stripes in turn, with this many parity stripes in each row.
     Parity(usize),
 }
 
-/// A run of a chunk on a device.
+/// A contiguous range of a chunk on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
-    /// The file system's number of the device.
+    /// The file system's id for the device.
     pub device: u64,
-    /// Where on it the run begins, bytes.
+    /// Start of the range on it, in bytes.
     pub offset: u64,
 }
 
@@ -61,13 +61,13 @@ pub struct Chunk {
     stripe_len: u64,
     data: bool,
     profile: Profile,
-    /// Devices of a group with the same data.
+    /// Number of devices in a group with the same data.
     group: usize,
     stripes: Vec<Stripe>,
 }
 
 impl Chunk {
-    /// From the item of the chunk tree with this offset; `None` if it cannot be.
+    /// Parses the item of the chunk tree with this offset; `None` if it is inconsistent.
     pub fn parse(logical: u64, item: &[u8]) -> Option<Chunk> {
         let (len, stripe_len, kind) = (u64_at(item, 0)?, u64_at(item, 16)?, u64_at(item, 24)?);
         let (stripes, sub_stripes) = (u16_at(item, 44)?, u16_at(item, 46)?);
@@ -90,7 +90,7 @@ impl Chunk {
         Chunk::new((logical, len), (profile, stripe_len), data, usize::from(sub_stripes), stripes)
     }
 
-    /// `None` if it cannot be: no device, no length, a group that does not fit.
+    /// `None` if it is inconsistent: no device, no length, or a group that does not divide the devices.
     fn new(
         (logical, len): (u64, u64),
         (profile, stripe_len): (Profile, u64),
@@ -114,22 +114,22 @@ impl Chunk {
         sound.then_some(Chunk { logical, len, stripe_len, data, profile, group, stripes })
     }
 
-    /// How it is laid out.
+    /// Its layout.
     pub fn profile(&self) -> Profile {
         self.profile
     }
 
-    /// Copies of every byte among which a reader may choose.
+    /// Number of copies of every byte from which a reader may choose.
     pub fn copies(&self) -> usize {
         self.group
     }
 
-    /// How far a byte is into the chunk, of its length.
+    /// Offset of a byte in the chunk, and the chunk's length.
     pub fn within(&self, logical: u64) -> (u64, u64) {
         (logical.saturating_sub(self.logical), self.len)
     }
 
-    /// Where a copy of a byte lies; `None` if the chunk has no such byte or copy.
+    /// The place of a copy of a byte; `None` if the chunk has no such byte or copy.
     pub fn place(&self, logical: u64, copy: usize) -> Option<Stripe> {
         let at = logical.checked_sub(self.logical).filter(|&at| at < self.len)?;
         if copy >= self.group {
@@ -162,26 +162,26 @@ impl Chunk {
 /// All chunks of a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkMap {
-    /// By rising address; no two share one.
+    /// By rising address, without overlaps.
     chunks: Vec<Chunk>,
 }
 
 impl ChunkMap {
-    /// `None` if two chunks have an address in common.
+    /// `None` if two chunks overlap.
     pub fn new(mut chunks: Vec<Chunk>) -> Option<ChunkMap> {
         chunks.sort_by_key(|chunk| chunk.logical);
         let apart = chunks.windows(2).all(|two| two[0].logical + two[0].len <= two[1].logical);
         apart.then_some(ChunkMap { chunks })
     }
 
-    /// The chunk that has a byte.
+    /// The chunk that contains a byte.
     pub fn at(&self, logical: u64) -> Option<&Chunk> {
         let after = self.chunks.partition_point(|chunk| chunk.logical <= logical);
         self.chunks[..after].last().filter(|chunk| logical - chunk.logical < chunk.len)
     }
 
-    /// How most of the data lies, and its copies; `None` where there is no data. A file system that is being
-    /// converted has several.
+    /// The layout of most of the data, and its copies; `None` without data. A file system that is being
+    /// converted has several layouts.
     pub fn profile(&self) -> Option<(Profile, usize)> {
         let mut bytes = std::collections::BTreeMap::new();
         for chunk in self.chunks.iter().filter(|chunk| chunk.data) {
@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         /// Every byte has one place for each copy, no two bytes share one, copies lie on different devices,
-        /// and what the chunk has of each device is used without a gap (parity aside).
+        /// and the chunk's range on each device is used without a gap (parity aside).
         #[test]
         fn places_are_one_to_one(
             kind in prop::sample::select(vec![0, DUP, RAID0, RAID1, RAID1C3, RAID10, RAID5, RAID6]),
@@ -335,7 +335,7 @@ mod tests {
                 RAID6 => (columns + 2, rows * columns),
                 _ => (columns, rows * columns),
             };
-            // Far enough apart that runs of one device (dup) never meet.
+            // Far enough apart that ranges on one device (dup) never overlap.
             let runs: Vec<(u64, u64)> = (0..devices)
                 .map(|i| (if kind == DUP { 1 } else { i + 1 }, starts[i as usize] + (i << 31)))
                 .collect();

@@ -1,5 +1,5 @@
-//! By a program at each tracepoint: it looks at the device and writes what is asked for into one ring. What
-//! reads cached pages pays a third of what a sample costs it (`examples/cache-events-cost.rs`).
+//! With a program at each tracepoint, which checks the device and writes the requested events into one ring.
+//! A read of cached pages pays a third of the cost of a sample (`examples/cache-events-cost.rs`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,23 +8,23 @@ use super::{ADDED_MASK, CacheEvent, Drained, Layout, RING_PAGES, Taken};
 use crate::bpf::{self, Assembler, Call, Counter, Register, Ring};
 use crate::residency::page_bytes;
 
-/// A record: tracepoint, device, inode, first and last page, process and thread, each of eight bytes.
+/// A record: tracepoint, device, inode, first and last page, process and thread, eight bytes each.
 const RECORD: i32 = 6 * 8;
 
-/// What a record takes up in the ring.
+/// Bytes of a record in the ring.
 const RECORD_IN_RING: i32 = RECORD + 8;
 
-/// Most that the ring has, in rings of one processor.
+/// Maximum size of the ring, in rings of one processor.
 const PROCESSORS_MAX: usize = 16;
 
-/// What the first process namespace is called: process numbers in a program are always those of it.
+/// Name of the first process namespace: process ids in a program are always those of it.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 #[derive(Debug)]
 pub(super) struct Programs {
     ring: Ring,
     full: Counter,
-    /// What of `full` was told.
+    /// The part of `full` that was reported.
     told: u64,
     taken: Vec<Taken>,
     own: u32,
@@ -83,8 +83,7 @@ fn event(taken: &[Taken], record: &[u8]) -> Option<CacheEvent> {
     })
 }
 
-/// Wakes the reader when the record with which a quarter of the ring is full comes; otherwise it comes by
-/// itself.
+/// Wakes the reader with the record that fills a quarter of the ring; before that the reader polls by itself.
 fn program(kind: usize, layout: &Layout, devices: &[(u32, u32)], ring: &Ring, full: &Counter) -> Assembler {
     use Register::{R0, R1, R2, R3, R6, R7, R8, R9};
     let mut p = Assembler::new();
@@ -125,7 +124,7 @@ fn program(kind: usize, layout: &Layout, devices: &[(u32, u32)], ring: &Ring, fu
     p.set(R2, 0);
     p.call(Call::Query);
     p.subtract(R0, (ring.bytes() / 4) as i32);
-    // Below the quarter the difference is huge: it has no sign.
+    // Below a quarter the difference wraps to a huge unsigned number.
     p.jump_if_at_least(R0, RECORD_IN_RING, quietly);
     p.set(R2, Call::WAKE);
     p.jump(hand_over);

@@ -1,4 +1,4 @@
-//! By samples of each tracepoint, a ring a processor, with a filter in the kernel.
+//! With samples of each tracepoint, in a ring for each processor, with a filter in the kernel.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +13,7 @@ pub(super) struct Samples {
     layouts: Vec<Layout>,
     rings: Vec<Ring>,
     own: u32,
-    /// With the time of each, by which those of different processors are ordered.
+    /// Events with their times, which order those of different processors.
     heard: Vec<(u64, CacheEvent)>,
 }
 
@@ -28,11 +28,11 @@ impl Samples {
         let mut rings = Vec::new();
         for processor in processors()? {
             let mut tries = RING_PAGES.iter().map(|&pages| Ring::open(processor, &points, pages));
-            // A smaller ring where a large one is more than this user may lock.
+            // Tries a smaller ring if a large one exceeds what this user may lock.
             let ring = tries.find(|t| !matches!(t, Err(e) if is_too_large(e)));
             match ring {
                 Some(Ok(ring)) => rings.push(ring),
-                // Taken from service a moment ago.
+                // The processor went offline a moment ago.
                 Some(Err(e)) if e.raw_os_error() == Some(libc::ENODEV) => {}
                 Some(Err(e)) => return Err(e),
                 None => return Err(io::Error::from_raw_os_error(libc::EPERM)),
@@ -62,7 +62,7 @@ impl Samples {
     }
 }
 
-/// More than this user may lock in memory.
+/// Whether a ring exceeds what this user may lock in memory.
 fn is_too_large(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM))
 }

@@ -1,8 +1,8 @@
-//! Limits of reading that control groups set, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`) and
-//! v2 (`io.max`), and the devices that they hold for.
+//! Limits of reading set by cgroups, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`) and v2
+//! (`io.max`), and the devices they apply to.
 //!
-//! A limit counts along all ancestors of a group. The kernel looks at the group of the thread that reads, so
-//! what one process reads for another goes past the other's limit, unless it asks here.
+//! A limit also applies to all descendants of its cgroup. The kernel checks the cgroup of the thread that
+//! reads, so a process that reads for another one bypasses the other's limit, unless it asks here.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,24 +12,24 @@ use std::path::{Path, PathBuf};
 use super::upwards;
 use crate::topology::{Backing, Dev, Topology};
 
-/// Most bytes of a group's file that are looked at: some thousand devices.
+/// Maximum number of bytes read of a cgroup's file: some thousand devices.
 const FILE_MAX: u64 = 64 << 10;
 
-/// Deepest nesting of groups that is looked at. Beyond it a group counts by its own 64 nearest ancestors.
+/// Maximum depth of cgroups that is checked. Beyond it, only the 64 nearest ancestors count.
 const DEPTH_MAX: usize = 64;
 
-/// Most devices under one file system, and deepest stack.
+/// Maximum number of devices under one file system, and of levels.
 const DEVICES_MAX: usize = 64;
 
-/// Where a hierarchy with limits is mounted.
+/// A mounted hierarchy with limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mounted {
     point: PathBuf,
-    /// The group that is seen there.
+    /// The cgroup that is visible there.
     root: String,
 }
 
-/// The hierarchies of this system that limit reading.
+/// The hierarchies of this system that can limit reading.
 #[derive(Clone, Debug, Default)]
 pub struct IoLimits {
     v1: Option<Mounted>,
@@ -37,12 +37,12 @@ pub struct IoLimits {
 }
 
 impl IoLimits {
-    /// As they are mounted where we see them; none where `/proc` cannot be read.
+    /// The visible hierarchies; none if `/proc` cannot be read.
     pub fn of_system() -> IoLimits {
         IoLimits::mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
     }
 
-    /// By a table of mounts (`/proc/self/mountinfo`).
+    /// From a table of mounts (`/proc/self/mountinfo`).
     pub fn mounted(mountinfo: &str) -> IoLimits {
         let mut limits = IoLimits::default();
         for line in mountinfo.lines() {
@@ -85,17 +85,17 @@ impl IoLimits {
         limited
     }
 
-    /// Whether any group can be limited here at all.
+    /// Whether any cgroup can have a limit here.
     pub fn exist(&self) -> bool {
         self.v1.is_some() || self.v2.is_some()
     }
 }
 
-/// The groups of a process and those above it, as folders.
+/// The cgroups of a process and their ancestors, as folders.
 fn groups(mounted: Option<&Mounted>, path: &str) -> Vec<PathBuf> {
     let Some(Mounted { point, root }) = mounted else { return Vec::new() };
     let Some(point) = point.to_str() else { return Vec::new() };
-    // A group outside of what we see.
+    // A cgroup outside of what is visible.
     if path.split('/').any(|name| name == "..") {
         return Vec::new();
     }
@@ -104,20 +104,20 @@ fn groups(mounted: Option<&Mounted>, path: &str) -> Vec<PathBuf> {
     groups
 }
 
-/// What is in a group's file; nothing where there is none, as in a root group.
+/// The content of a cgroup's file; empty if it does not exist, as in a root cgroup.
 fn read(file: &Path) -> String {
     let mut text = String::new();
     let _ = File::open(file).and_then(|file| file.take(FILE_MAX).read_to_string(&mut text));
     text
 }
 
-/// The device of a line of v1: `8:0 2097152`.
+/// The device in a line of v1: `8:0 2097152`.
 fn throttled(line: &str) -> Option<Dev> {
     let (device, limit) = line.trim().split_once(' ')?;
     (limit.trim().parse::<u64>().ok()? > 0).then(|| Dev::parse(device)).flatten()
 }
 
-/// The device of a line of v2 that limits reading: `8:0 rbps=2097152 wbps=max riops=max wiops=max`.
+/// The device in a line of v2 that limits reading: `8:0 rbps=2097152 wbps=max riops=max wiops=max`.
 fn at_most(line: &str) -> Option<Dev> {
     let (device, limits) = line.trim().split_once(' ')?;
     let mut of_reads = limits.split(' ').filter_map(|word| {
@@ -127,18 +127,18 @@ fn at_most(line: &str) -> Option<Dev> {
     of_reads.any(|limit| limit != "max").then(|| Dev::parse(device)).flatten()
 }
 
-/// The groups of a process, as the kernel tells them.
+/// The cgroups of a process, from the kernel.
 ///
 /// # Errors
-/// There is no such process, or not any more.
+/// There is no such process any more.
 pub fn membership(pid: u32) -> io::Result<String> {
     let mut text = String::new();
     File::open(format!("/proc/{pid}/cgroup"))?.take(FILE_MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// The device of a file system and every one below it that a limit may be set for: the whole disk of a
-/// partition, what a set or a volume is made of. `sys` as `/sys`.
+/// The device of a file system and every device below it that may have a limit: the whole disk of a
+/// partition, the members of a set or a volume. `sys` is `/sys`.
 pub fn devices_under(sys: &Path, topology: &Topology, dev: Dev) -> BTreeSet<Dev> {
     let mut found = BTreeSet::new();
     let mut below = vec![dev];

@@ -1,4 +1,4 @@
-//! What there is to say about the machine's disks.
+//! Description of the machine's disks.
 
 use std::fs;
 
@@ -13,21 +13,21 @@ pub struct DiskInfo {
     pub dev: Dev,
     /// Size in bytes.
     pub bytes: u64,
-    /// Whether it has heads to move.
+    /// Whether it has heads.
     pub rotational: bool,
-    /// How far the kernel reads ahead by itself, KiB.
+    /// The kernel's own read-ahead, KiB.
     pub read_ahead_kb: Option<u64>,
-    /// Largest single command, KiB.
+    /// Maximum length of a single command, KiB.
     pub max_sectors_kb: Option<u64>,
-    /// The scheduler in use.
+    /// The current scheduler.
     pub scheduler: Option<String>,
-    /// Maker's name, if the driver tells.
+    /// Model name, if the driver reports it.
     pub model: Option<String>,
 }
 
 impl Topology {
-    /// Every block device that holds something, by name. Empty ones (unused loops, removable drives without a
-    /// medium) and memory disks are left out.
+    /// All block devices with content, by name. Empty ones (unused loops, removable drives without a medium)
+    /// and memory disks are left out.
     pub fn disks(&self) -> Vec<DiskInfo> {
         let Ok(entries) = fs::read_dir(self.sys.join("block")) else { return Vec::new() };
         let mut disks: Vec<DiskInfo> = entries.flatten().filter_map(|e| self.describe(&e.path())).collect();
@@ -37,7 +37,7 @@ impl Topology {
 
     fn describe(&self, dir: &std::path::Path) -> Option<DiskInfo> {
         let name = dir.file_name()?.to_str()?.to_string();
-        // The kernel counts in 512-byte sectors here, whatever the disk does.
+        // Here the kernel counts in 512-byte sectors, whatever the disk's sector size.
         let bytes = read_number(&dir.join("size"))?.saturating_mul(512);
         if bytes == 0 || name.starts_with("ram") || name.starts_with("zram") {
             return None;

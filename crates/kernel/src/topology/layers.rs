@@ -1,16 +1,16 @@
-//! File systems made of others: which of them holds a file.
+//! File systems that consist of others: which of them holds a file.
 //!
-//! - overlayfs: the uppermost layer that has a regular file of this name, past copies of metadata alone
+//! - overlayfs: the uppermost layer that has a regular file of this name, except metadata-only copies
 //!   (`metacopy`). Its layers are in the mount's options, as paths of the process that mounted it: relative
 //!   ones, and those of another mount namespace, are not found.
-//! - mergerfs: the file itself says so (extended attribute `user.mergerfs.fullpath`). Any user may give a
-//!   FUSE file system this name, so it counts only where the kernel says that root has mounted it.
+//! - mergerfs: the file itself reports it (extended attribute `user.mergerfs.fullpath`). Any user may give a
+//!   FUSE file system this name, so it counts only if root has mounted it, according to the kernel.
 //!
-//! What cannot be found out goes by the file system as a whole.
+//! If the layer cannot be found, the file system as a whole counts.
 //!
-//! Below its folder, a layer's names are its users': they are walked one by one, through no link and into no
-//! other mount, with descriptors that open nothing (`O_PATH`). The path that mergerfs answers is only
-//! compared with the mount table.
+//! Below its folder, a layer's names are chosen by its users: they are walked one by one, through no symlink
+//! and into no other mount, with descriptors that open nothing (`O_PATH`). The path that mergerfs reports is
+//! only compared with the mount table.
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -27,7 +27,7 @@ const METACOPY: &CStr = c"trusted.overlay.metacopy";
 const METACOPY_USER: &CStr = c"user.overlay.metacopy";
 const FULL_PATH: &CStr = c"user.mergerfs.fullpath";
 
-/// Longest path (PATH_MAX).
+/// Maximum length of a path (PATH_MAX).
 const PATH_MAX: usize = 4096;
 
 impl Topology {
@@ -37,8 +37,8 @@ impl Topology {
         mount.is_some_and(|m| m.fs_type == "overlay" || is_pool(m))
     }
 
-    /// The user that a FUSE mount serves: the one that mounted it, by the kernel's word. `None` where it is
-    /// no mount of FUSE that is seen here.
+    /// The user that made a FUSE mount, according to the kernel. `None` if it is not a FUSE mount that is
+    /// visible here.
     pub fn fuse_user(&self, mount_id: u64) -> Option<u32> {
         fuse_user(self.mounts.by_id(mount_id)?)
     }
@@ -59,7 +59,7 @@ impl Topology {
     }
 }
 
-/// The layer's folder.
+/// The folder of the layer that has the file.
 fn layer_with(mount: &Mount, path: &Path) -> Option<PathBuf> {
     let within = path.strip_prefix(&mount.target).ok()?;
     let root = mount.root.strip_prefix("/").unwrap_or(&mount.root);
@@ -85,13 +85,13 @@ fn holds(layer: &Path, name: &Path) -> Option<bool> {
     Some(is_file && [METACOPY, METACOPY_USER].iter().all(|attribute| !has_attribute(&at, attribute)))
 }
 
-/// The mount that a descriptor was opened through. Asks nothing of its file system.
+/// The mount through which a descriptor was opened. Does not ask its file system.
 pub fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
-/// By the way to the open file in `/proc`: an `O_PATH` descriptor tells no attributes.
+/// Through the path of the open file in `/proc`, because an `O_PATH` descriptor cannot read attributes.
 fn has_attribute(file: &OwnedFd, name: &CStr) -> bool {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::getxattr(path, name, &mut [0u8; 0]).is_ok()

@@ -1,4 +1,4 @@
-//! The mount table, `/proc/self/mountinfo` (proc(5)), with what finding a disk needs of it.
+//! The mount table, `/proc/self/mountinfo` (proc(5)), with the fields that are needed to find a disk.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,20 +14,20 @@ pub struct Mount {
     pub id: u64,
     /// Number of the file system.
     pub dev: Dev,
-    /// What of the file system is mounted there.
+    /// The folder of the file system that is mounted there.
     pub root: PathBuf,
     /// Where it is mounted.
     pub target: PathBuf,
     /// `ext4`, `fuse.sshfs`, ...
     pub fs_type: String,
-    /// What is mounted; a device's path or anything.
+    /// The source: a device's path or any text.
     pub source: String,
     /// Options of the file system, comma-separated.
     pub options: String,
 }
 
 impl Mount {
-    /// An overlay's layers with absolute paths, the uppermost first: the one it writes to, then the read-only
+    /// An overlay's layers with absolute paths, the uppermost first: the writable one, then the read-only
     /// ones. Colons within a path are escaped by a backslash; since Linux 6.5 a layer may be an option of its
     /// own (`lowerdir+=`).
     pub fn overlay_layers(&self) -> Vec<PathBuf> {
@@ -45,13 +45,13 @@ impl Mount {
         layers
     }
 
-    /// The layer an overlay writes to, or its first read-only one.
+    /// The writable layer of an overlay, or its first read-only one.
     pub(super) fn overlay_layer(&self) -> Option<PathBuf> {
         self.overlay_layers().into_iter().next()
     }
 }
 
-/// Parts between colons that no backslash precedes.
+/// Splits at colons without a preceding backslash.
 fn split_colons(list: &str) -> impl Iterator<Item = &str> {
     let mut escaped = false;
     list.split(move |c: char| {
@@ -65,19 +65,19 @@ fn unescape_colons(path: &str) -> PathBuf {
     PathBuf::from(path.replace("\\:", ":"))
 }
 
-/// All mounts, in the table's order: later ones cover earlier ones.
+/// All mounts in the table's order: later ones cover earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct MountTable {
     mounts: Vec<Mount>,
 }
 
 impl MountTable {
-    /// This process's. Empty if `/proc` cannot be read.
+    /// This process's table. Empty if `/proc` cannot be read.
     pub fn of_system() -> MountTable {
         MountTable::parse(&fs::read("/proc/self/mountinfo").unwrap_or_default())
     }
 
-    /// Reads the text of a table; lines that do not follow the format are left out.
+    /// Parses the text of a table; skips lines that do not follow the format.
     pub fn parse(text: &[u8]) -> MountTable {
         let lines = text.split(|&b| b == b'\n');
         MountTable { mounts: lines.filter_map(parse_line).collect() }
@@ -88,20 +88,20 @@ impl MountTable {
         self.mounts.iter()
     }
 
-    /// The mount of this number.
+    /// The mount with this number.
     pub fn by_id(&self, id: u64) -> Option<&Mount> {
         self.mounts.iter().find(|m| m.id == id)
     }
 
-    /// A mount of the file system of this number.
+    /// A mount of the file system with this number.
     pub fn by_dev(&self, dev: Dev) -> Option<&Mount> {
         self.mounts.iter().find(|m| m.dev == dev)
     }
 
-    /// The mount an absolute path lies on. Symbolic links are not followed.
+    /// The mount on which an absolute path lies. Symlinks are not followed.
     pub fn by_path(&self, path: &Path) -> Option<&Mount> {
         let covering = self.mounts.iter().filter(|m| path.starts_with(&m.target));
-        // Of equally long ones the last wins, being on top.
+        // Of several equally long ones, the last one is on top.
         covering.max_by_key(|m| m.target.components().count())
     }
 }
@@ -112,7 +112,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let dev = Dev::parse(std::str::from_utf8(fields.nth(1)?).ok()?)?;
     let root = PathBuf::from(unescape(fields.next()?));
     let target = PathBuf::from(unescape(fields.next()?));
-    // Optional fields, any number of them, end with a single dash.
+    // Any number of optional fields ends with a single dash.
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let text = |field: &[u8]| unescape(field).to_string_lossy().into_owned();
     let fs_type = text(after.next()?);

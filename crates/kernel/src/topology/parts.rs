@@ -1,4 +1,4 @@
-//! Parts of a device that have heads of their own, one behind the other: the members of an md linear set, the
+//! Parts of a device with their own heads, one behind the other: the members of an md linear set, the
 //! actuators of a drive.
 
 use std::fs;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use super::{Disk, Topology};
 
-/// More members are no set of disks that we know how to read.
+/// Maximum number of members; a larger set is not understood.
 pub const MEMBERS_MAX: u64 = 64;
 
-/// Sectors by which a member of a linear set may be larger than what the set uses of it: md rounds to its
+/// Sectors by which a member of a linear set may be larger than the part that the set uses: md rounds to its
 /// chunk, 64 MiB at most.
 const ROUNDING: u64 = (64 << 20) / 512;
 
 impl Topology {
-    /// The sectors where parts of a disk begin that have heads of their own, rising, the first part (at 0)
-    /// left out. None where there is one part, or nothing that can be believed is told.
+    /// First sectors of the parts of a disk with their own heads, rising, except the first part at 0. Empty
+    /// if there is one part, or the reported layout is not plausible.
     pub fn parts(&self, disk: &Disk) -> Vec<u64> {
         let dir = self.sys.join(format!("dev/block/{}", disk.dev));
         let told = match text(&dir.join("md/level")) {
@@ -29,11 +29,11 @@ impl Topology {
     }
 }
 
-/// Where the members of an md linear set begin, in sectors, from their sizes in the order of their slots; the
-/// first is left out. `dir` is the device's folder in sysfs.
+/// First sectors of the members of an md linear set, from their sizes in the order of their slots, except the
+/// first. `dir` is the device's folder in sysfs.
 ///
 /// # Errors
-/// Why what is told cannot be: one clause.
+/// Why the reported layout is inconsistent, in one clause.
 pub fn linear(dir: &Path, members: u64) -> Result<Vec<u64>, String> {
     if !(1..=MEMBERS_MAX).contains(&members) {
         return Err(format!("md/raid_disks says {members}"));
@@ -47,17 +47,17 @@ pub fn linear(dir: &Path, members: u64) -> Result<Vec<u64>, String> {
         at = at.saturating_add(number(&size)?.saturating_mul(2));
     }
     let sectors = number(&dir.join("size"))?;
-    // Members are rounded down to the set's rounding, at most a chunk each.
+    // Members are rounded down, by at most a chunk each.
     if at < sectors || at - sectors > members * ROUNDING {
         return Err(format!("linear of {sectors} sectors over members of {at}"));
     }
     Ok(parts.split_off(1))
 }
 
-/// Where the access ranges of a drive with several actuators begin, in sectors; the first is left out.
+/// First sectors of the access ranges of a drive with several actuators, except the first.
 ///
 /// # Errors
-/// Why what is told cannot be: one clause.
+/// Why the reported layout is inconsistent, in one clause.
 pub fn actuators(dir: &Path) -> Result<Vec<u64>, String> {
     let ranges = dir.join("queue/independent_access_ranges");
     let Ok(all) = fs::read_dir(&ranges) else { return Ok(Vec::new()) };
@@ -82,22 +82,22 @@ pub fn actuators(dir: &Path) -> Result<Vec<u64>, String> {
     }
 }
 
-/// What a sysfs file says.
+/// The text of a sysfs file.
 ///
 /// # Errors
-/// It cannot be read: one clause.
+/// It cannot be read, in one clause.
 pub fn text(path: &Path) -> Result<String, String> {
     let said = |e: std::io::Error| format!("{}: {e}", path.display());
     fs::read_to_string(path).map(|t| t.trim().to_string()).map_err(said)
 }
 
-/// The first number that it says.
+/// The first number in a sysfs file.
 ///
 /// # Errors
-/// It says none: one clause.
+/// There is none, in one clause.
 pub fn number(path: &Path) -> Result<u64, String> {
     let text = text(path)?;
-    // `md/chunk_size` and `md/layout` may be followed by what they are to become.
+    // `md/chunk_size` and `md/layout` may be followed by their future values.
     let first = text.split_whitespace().next().unwrap_or("");
     first.parse().map_err(|_| format!("{} says `{text}`", path.display()))
 }

@@ -1,4 +1,4 @@
-//! A btrfs over devices made of files in memory. Needs root, loop devices and mkfs.btrfs.
+//! A btrfs over devices backed by files in memory. Needs root, loop devices and mkfs.btrfs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,14 +10,14 @@ use seekless_kernel::btrfs::Volume;
 use seekless_kernel::loopdev::LoopDevice;
 use tempfile::TempDir;
 
-/// A device that mkfs.btrfs takes for every profile, with room for two chunks of data.
+/// Size of a device that mkfs.btrfs accepts for every profile, with room for two chunks of data.
 pub(crate) const DEVICE_BYTES: u64 = 256 << 20;
 
 pub(crate) const FILE_BYTES: usize = 24 << 20;
 
 pub(crate) const PAGE: usize = 4096;
 
-/// A mounted one; taken apart on drop.
+/// A mounted btrfs; dismantled on drop.
 pub(crate) struct Made {
     pub(crate) images: Vec<File>,
     devices: Vec<LoopDevice>,
@@ -30,7 +30,7 @@ impl Drop for Made {
         if self.mounted {
             let _ = Command::new("umount").arg(self.at.path()).status();
         }
-        // The kernel remembers devices by name, also when they are gone.
+        // The kernel remembers devices by name, even when they are gone.
         let mut forget = Command::new(tool("btrfs"));
         let _ = forget
             .args(["device", "scan", "--forget"])
@@ -46,7 +46,7 @@ fn tool(name: &str) -> PathBuf {
     if unpacked.exists() { unpacked } else { name.into() }
 }
 
-/// `None` where this cannot be had; it says so.
+/// `None`, with a message, if it cannot be made here.
 pub(crate) fn make(profile: &str, devices: usize) -> Option<Made> {
     let skipped = |why: &str| {
         println!("skipped: {why}");
@@ -86,12 +86,12 @@ pub(crate) fn make(profile: &str, devices: usize) -> Option<Made> {
 }
 
 impl Made {
-    /// A file whose pages say where they are, on the devices and not in memory.
+    /// A file whose pages contain their own offsets, on the devices and not in memory.
     pub(crate) fn file(&self) -> File {
         self.files(1).remove(0)
     }
 
-    /// So many of them.
+    /// This many of them.
     pub(crate) fn files(&self, count: usize) -> Vec<File> {
         let mut bytes = Vec::with_capacity(FILE_BYTES);
         for page in 0..FILE_BYTES / PAGE {
@@ -110,13 +110,13 @@ impl Made {
         files
     }
 
-    /// The device of this number, counted from 0.
+    /// Index of the device with this id.
     pub(crate) fn index(&self, volume: &Volume, id: u64) -> usize {
         let dev = volume.devices.iter().find(|device| device.id == id).unwrap().dev.unwrap();
         self.devices.iter().position(|device| (dev.major, dev.minor) == (7, device.number())).unwrap()
     }
 
-    /// Bytes that have been read of each device.
+    /// Bytes read from each device.
     pub(crate) fn read_bytes(&self) -> Vec<u64> {
         let read = |device: &LoopDevice| {
             let stat = fs::read_to_string(format!("/sys/block/loop{}/stat", device.number())).unwrap();

@@ -169,17 +169,17 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Fault {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            Fault::new(Exit::Missing, format!("{path}: no such file; give the path of one that is there"))
+            Fault::new(Exit::Missing, format!("{path}: no such file; give the path of an existing file"))
         }
         io::ErrorKind::PermissionDenied => Fault::new(
             Exit::Permission,
-            format!("{path}: may not be read; run this as a user that may, or change its mode"),
+            format!("{path}: permission denied; run this as a user that may read it, or change its mode"),
         ),
         io::ErrorKind::IsADirectory => {
             Fault::new(Exit::Usage, format!("{path}: is a directory; give a file"))
         }
         io::ErrorKind::InvalidData => {
-            Fault::new(Exit::Usage, format!("{path}: is no text (UTF-8); give another file"))
+            Fault::new(Exit::Usage, format!("{path}: is not text (UTF-8); give another file"))
         }
         _ => Fault::new(
             Exit::Failed,

@@ -104,32 +104,23 @@ impl Params {
         use alloc::format;
         let part = |name: &str, value: f64, max: f64| match (0.0..=max).contains(&value) {
             true => Ok(()),
-            false => Err(format!("{name} = {value} is out of range; it lies within 0 and {max}")),
+            false => Err(format!("{name} = {value} is out of range; write 0 to {max}")),
         };
         part("score_deflation_factor", self.score_deflation_factor, 0.99)?;
         part("adjust_busy", self.adjust_busy, 1.0)?;
         part("adjust_evict", self.adjust_evict, 100.0)?;
         if !(PAGE_BYTES..=1 << 30).contains(&self.step_size.0) {
-            return Err(format!(
-                "step_size = {} is out of range; it lies within 4KiB and 1GiB",
-                self.step_size
-            ));
+            return Err(format!("step_size = {} is out of range; write 4KiB to 1GiB", self.step_size));
         }
         if self.size_max < self.step_size || self.size_max > Bytes::gib(4) {
-            return Err(format!(
-                "size_max = {} is out of range; it lies within step_size and 4GiB",
-                self.size_max
-            ));
+            return Err(format!("size_max = {} is out of range; write step_size to 4GiB", self.size_max));
         }
         if self.start_size.0 < PAGE_BYTES || self.start_size > self.size_max {
-            return Err(format!(
-                "start_size = {} is out of range; it lies within 4KiB and size_max",
-                self.start_size
-            ));
+            return Err(format!("start_size = {} is out of range; write 4KiB to size_max", self.start_size));
         }
         if !(1_000_000..=86_400_000_000_000).contains(&self.adjust_interval.0) {
             let given = self.adjust_interval;
-            return Err(format!("adjust_interval = {given} is out of range; it lies within 1 ms and a day"));
+            return Err(format!("adjust_interval = {given} is out of range; write 1ms to 24h"));
         }
         Ok(())
     }

@@ -118,8 +118,8 @@ impl Runs {
         !goes_on && self.rest(kind, run).is_none()
     }
 
-    /// How much further a stream of this kind goes that has read this much: the median of random readers, and
-    /// a bound for most of the others that began elsewhere. `None` if not known.
+    /// How much further a stream of this kind goes that has read this much: the median of random readers; for
+    /// others that began elsewhere, the distance that most of them do not exceed. `None` if not known.
     pub(crate) fn rest(&self, kind: RunKind, run: u64) -> Option<u64> {
         match kind {
             RunKind::Head => None,

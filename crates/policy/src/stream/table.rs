@@ -18,7 +18,6 @@ pub(crate) struct StreamId(pub u64);
 /// One sequential reader of one file. Offsets are in bytes from the start of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
-    /// The file.
     pub(crate) file: FileId,
     /// Where its next access is expected: the end of the last one.
     pub(crate) position: u64,
@@ -301,7 +300,6 @@ impl Streams {
         &self.holes
     }
 
-    /// Changes the holes of a file.
     pub(crate) fn change_holes(&mut self, file: FileId, change: impl FnOnce(&mut Holes)) {
         change(&mut self.holes);
         self.recount(file);
@@ -371,7 +369,6 @@ impl Streams {
         self.runs.rest(stream.kind(), stream.run)
     }
 
-    /// One stream.
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
         self.streams.get(&id)
     }

@@ -182,7 +182,7 @@ fn raw(seed: u64, index: u64) -> RawSpec {
     RawSpec {
         name: format!("drawn-{seed}-{index}"),
         label,
-        source: format!("Drawn from seed {seed}, number {index} (crate::drive::draw)."),
+        source: format!("Drawn from seed {seed}, number {index} (seekless_model::drive::draw)."),
         notes: String::from("No such drive was sold; its figures are in the ranges of those that were."),
         rpm: class.rpm,
         heads: heads as u32,

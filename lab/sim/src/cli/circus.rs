@@ -20,7 +20,7 @@ const LOADS_MAX: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OrderArg {
-    /// Any order, as the algorithm likes
+    /// Any order, chosen by the algorithm
     Circus,
     /// First block to last
     Sequential,
@@ -30,20 +30,20 @@ enum OrderArg {
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct CircusArgs {
-    /// The experiments of a figure of the paper, 8 to 17, beside what its text says; sets files, size, load
-    /// and clients
+    /// Figure of the paper, 8 to 17, to compute beside the values of its text; sets files, size, load and
+    /// clients
     #[arg(long, conflicts_with_all = ["files", "size", "load", "clients", "order", "rtt", "loss"])]
     figure: Option<u32>,
-    /// The disk (default: the paper's for a figure, else wd-red-1tb)
+    /// Model of the disk [default: the paper's for a figure, else wd-red-1tb]
     #[arg(long)]
     drive: Option<String>,
-    /// Files, asked for alike
+    /// Number of files, all equally popular
     #[arg(long, default_value_t = 1)]
     files: u64,
     /// Size of each file
     #[arg(long, default_value = "512MiB")]
     size: Bytes,
-    /// Offered load, percent of the server's link; several with commas
+    /// Offered load in percent of the server's link; several separated by commas
     #[arg(long, default_value = "40")]
     load: String,
     /// Links of clients: T1, 10T, T3, mix (20 % T1, 60 % 10T, 20 % T3), bits a second such as 25Mb/s, or
@@ -56,7 +56,7 @@ pub(super) struct CircusArgs {
     /// Memory for blocks and clients
     #[arg(long, default_value_t = figures::MEMORY)]
     memory: Bytes,
-    /// Memory the server spends on each client; the rest is for blocks
+    /// Memory of the server for each client; the rest is for blocks
     #[arg(long, default_value_t = figures::PER_CLIENT)]
     per_client: Bytes,
     /// Rate of the server's link, Mbit/s
@@ -83,10 +83,10 @@ pub(super) struct CircusArgs {
     /// Leapfront distance over the length of the active region
     #[arg(long, default_value_t = 1.0)]
     leapfront: f64,
-    /// Reads under way at once, at most as many as the drive's queue holds
+    /// Reads in flight, at most the depth of the drive's queue
     #[arg(long, default_value_t = 8)]
     reads_in_flight: usize,
-    /// Seconds measured, after a warm-up of the longest download
+    /// Measured seconds, after a warm-up of the longest download
     #[arg(long, default_value_t = 1800.0)]
     time: f64,
     /// Runs with different seeds; the mean is printed, with its 95 % confidence interval
@@ -99,10 +99,10 @@ pub(super) struct CircusArgs {
     /// First seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Threads; default: all cores. The result does not depend on it
+    /// Threads; the result does not depend on them [default: all cores]
     #[arg(long)]
     threads: Option<usize>,
-    /// Write the result as JSON (`-` or no FILE: standard output)
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -23,18 +23,18 @@ pub struct SimArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Command {
-    /// Block traces: describe one, replay one through cache levels, write a generated one
+    /// Describe a block trace, replay one through cache levels, or generate one
     Trace(trace::TraceArgs),
-    /// The 96 cases of the PFC paper, with each coordinator, beside the published figures
+    /// Compute the 96 cases of the PFC paper, with each coordinator, beside the published figures
     PfcTable(table::TableArgs),
-    /// Downloads in any order against sequential ones: one disk, many clients, the figures of the Circus
+    /// Compare downloads in any order with sequential ones: one disk, many clients, the figures of the Circus
     /// paper
     Circus(circus::CircusArgs),
-    /// One of several nodes behind a balancer, from empty memory on: when its hit ratio is back
+    /// Simulate one of several nodes behind a balancer, from empty memory until its hit ratio is back
     Node(Box<node::NodeArgs>),
-    /// A daemon's decision log: again as it was, and under other settings, memory or drives
+    /// Replay a daemon's decision log, as it was or under other settings, memory or drives
     Replay(replay::ReplayArgs),
-    /// A machine that serves files from hard disks, with and without Seekless
+    /// Simulate a machine that serves files from hard disks, with and without Seekless
     Serve(Box<serve::ServeArgs>),
 }
 

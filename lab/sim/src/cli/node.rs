@@ -29,22 +29,22 @@ pub(super) struct NodeArgs {
     /// A drive of `drives/`
     #[arg(long, value_name = "NAME", default_value = "wd-red-1tb")]
     drive: String,
-    /// Size of the disk's file system, which stands for the whole drive
+    /// Size of the disk's file system, which covers the whole drive
     #[arg(long, value_name = "SIZE", default_value = "3GiB")]
     size: Bytes,
-    /// Size of the library, all nodes together
+    /// Size of the library of all nodes together
     #[arg(long, value_name = "SIZE", default_value = "1536MiB")]
     library: Bytes,
     /// Zipf exponent of the popularity
     #[arg(long, value_name = "EXPONENT", default_value_t = 1.0)]
     zipf: f64,
-    /// Nodes; each file is on the one where HAProxy puts it
+    /// Number of nodes; HAProxy's hash places each file on one of them
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     nodes: u32,
     /// Number of this node, in the order of the balancer's configuration (`deploy/haproxy.cfg`)
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     node: u32,
-    /// Viewers of all nodes
+    /// Number of viewers of all nodes
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clients: u32,
     /// Bytes in one of their requests
@@ -53,46 +53,46 @@ pub(super) struct NodeArgs {
     /// Link of a viewer
     #[arg(long, value_name = "RATE", default_value = "10Mb/s")]
     link: String,
-    /// A node with so many times the mean of requests under way passes on what comes besides (HAProxy's
+    /// Bound of a node's load, as a multiple of the mean; beyond it requests go to the next node (HAProxy's
     /// hash-balance-factor)
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
     bound: f64,
-    /// From the node's return until the balancer sends it requests (two checks a second apart, in the disk's
+    /// Time from the node's return to its first request (two health checks a second apart, in the disk's
     /// time)
     #[arg(long, value_name = "TIME", default_value = "4s")]
     up: Nanos,
-    /// Downloads by `seekless get` under way at any time, all nodes together
+    /// Concurrent downloads by `seekless get`, all nodes together
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1000))]
     downloads: u32,
-    /// How fast one download goes where the disk does not hold it up, MB/s: what its client takes
+    /// Rate of one download that the disk does not limit, MB/s
     #[arg(long, value_name = "MB/S", default_value_t = 15.3)]
     download_mb_per_s: f64,
     /// Memory of the node
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: Bytes,
-    /// Memory of the server itself, beside the blocks of downloads
+    /// Memory of the server itself, without the blocks of downloads
     #[arg(long, value_name = "SIZE", default_value = "30MiB")]
     own: Bytes,
-    /// The budget for what is read ahead is a part of all the memory, not of what the server leaves of it
+    /// Take the read-ahead budget from all memory, not from what the server leaves
     #[arg(long)]
     budget_of_all: bool,
     /// Memory for the blocks of downloads in any order
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     any_order_memory: Bytes,
-    /// Bytes read at once for downloads in any order
+    /// Bytes of one read for downloads in any order
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     any_order_read: Bytes,
     /// How far a viewer's read is extended
     #[arg(long, value_name = "SIZE", default_value = "4MiB")]
     prefetch: Bytes,
-    /// Begin and end of the time, after an empty start, whose hit ratio the node is to reach again
+    /// Begin and end of the time, after an empty start, with the hit ratio that the node must reach again
     #[arg(long, value_name = "TIME", default_values = ["80s", "160s"], num_args = 2)]
     before: Vec<Nanos>,
-    /// How many times faster than the real one the disk runs, and viewers' links, downloads and all times
-    /// given here with it; what Seekless itself times by its own clock does not (the live scenario's)
+    /// Speed of the disk as a multiple of the real one; it also applies to viewers' links, downloads and all
+    /// times given here, but not to times of Seekless' own clock
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
     speedup: f64,
-    /// Largest file of which a digest is made for its first download
+    /// Largest file for which a digest is computed at its first download
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     digest_max: Bytes,
     /// How long the node is away
@@ -101,7 +101,7 @@ pub(super) struct NodeArgs {
     /// How long the return is simulated
     #[arg(long, value_name = "TIME", default_value = "300s")]
     time: Nanos,
-    /// Time between two looks at what was served and read
+    /// Time between two samples of what was served and read
     #[arg(long, value_name = "TIME", default_value = "8s")]
     look: Nanos,
     /// Runs, each with other readers
@@ -110,7 +110,7 @@ pub(super) struct NodeArgs {
     /// First seed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=1 << 31))]
     seed: u64,
-    /// Write the result as JSON to FILE, or to standard output
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -132,7 +132,7 @@ impl NodeArgs {
             return Err(usage(format!("--node {} is none of --nodes {}", self.node, self.nodes)));
         }
         if !(self.speedup.is_finite() && (0.01..=100.0).contains(&self.speedup)) {
-            return Err(usage("--speedup lies within 0.01 and 100"));
+            return Err(usage("--speedup: write 0.01 to 100"));
         }
         let [from, to] = self.before[..] else { return Err(usage("--before takes two times")) };
         if from >= to || self.look == Nanos::ZERO || self.look > self.time.min(Nanos(to.0 - from.0)) {
@@ -141,14 +141,14 @@ impl NodeArgs {
             ));
         }
         if !(self.download_mb_per_s.is_finite() && (0.001..=1e6).contains(&self.download_mb_per_s)) {
-            return Err(usage("--download-mb-per-s lies within 0.001 and 1000000"));
+            return Err(usage("--download-mb-per-s: write 0.001 to 1000000"));
         }
         if self.range.0 == 0 || self.any_order_read < Bytes::kib(64) || self.any_order_memory < Bytes::mib(1)
         {
             return Err(usage("--range is at least 1B, --any-order-read 64KiB, --any-order-memory 1MiB"));
         }
         if !(self.bound.is_finite() && (1.0..=1000.0).contains(&self.bound)) {
-            return Err(usage("--bound lies within 1 and 1000"));
+            return Err(usage("--bound: write 1 to 1000"));
         }
         let taken = self.own.0.saturating_add(self.any_order_memory.0);
         if self.memory.0 < taken.saturating_add(Bytes::mib(1).0) {

@@ -17,7 +17,8 @@ use crate::replay::{Log, exact};
 /// also run in the simulator, under the recorded settings and under the changed ones.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ReplayArgs {
-    /// A log of `seekless daemon --decisions`; packed or not; `-` for standard input without what-if options
+    /// Log of `seekless daemon --decisions`, plain or compressed; without what-if options also `-`, standard
+    /// input
     log: PathBuf,
     /// What if the mode were: off, track, serialise, prefetch, both
     #[arg(long)]
@@ -28,16 +29,16 @@ pub(super) struct ReplayArgs {
     /// What if the queue were served in this order: fifo or sweep
     #[arg(long)]
     order: Option<OrderKind>,
-    /// What if it read ahead of need, or did not
+    /// What if it read ahead of need (on), or not (off)
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
     ahead: Option<String>,
-    /// What if there were this much page cache [default: 1GiB, with the memory reports of the log]
+    /// What if the page cache had this size [default: 1GiB, with the memory reports of the log]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
-    /// What if the disks were such drives [default of the simulation: wd-red-1tb]
+    /// What if the disks were of this model [default of the simulation: wd-red-1tb]
     #[arg(long, value_name = "NAME")]
     drive: Option<String>,
-    /// Write the result as JSON (`-` or no FILE: standard output)
+    /// Write the result as JSON, to standard output or to FILE
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -33,9 +33,9 @@ const LOAD: &str = "Load";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LoadKind {
-    /// A fixed number of clients, each asking for the next range as soon as it has the last
+    /// A fixed number of clients; each requests the next range when it has the last
     Closed,
-    /// A fixed number of clients, each sending the next request to a --handler when the last is answered
+    /// A fixed number of clients; each sends its next request to a --handler after the last answer
     Handlers,
     /// Viewing sessions at --rate requests a second
     Sessions,
@@ -43,7 +43,7 @@ enum LoadKind {
     Tree,
     /// --clients programs `diff -r`, each comparing two source trees of --files files of its own
     Diff,
-    /// The highest rate of sessions at which fewer than --max-failed fail, by bisection
+    /// Search for the highest rate of sessions at which at most --max-failed fail, by bisection
     Search,
 }
 
@@ -52,7 +52,7 @@ enum Server {
     Nginx,
     Apache,
     Lighttpd,
-    /// A thread a client: `seekless-lab file-server`
+    /// One thread for each client: `seekless-lab file-server`
     Builtin,
     /// The papers' userver: --workers event loops; variant threads: a helper reads, so that none blocks
     Userver,
@@ -70,11 +70,11 @@ enum Variant {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum DoorArg {
-    /// A library in the server: misses wait for the engine, in its order
+    /// A library in the server: a miss waits for the engine, in its order
     Shim,
-    /// The kernel announces each call, which costs two wake-ups, and misses wait
+    /// The kernel announces each call, at the price of two wake-ups, and misses wait
     Watch,
-    /// The page cache tells of reads after the fact: no call waits
+    /// The page cache reports reads afterwards, and no call waits
     Observe,
 }
 
@@ -131,17 +131,17 @@ pub(super) struct ServeArgs {
     drive: Vec<String>,
     #[command(flatten)]
     set: SetOptions,
-    /// Commands the drive holds at once, instead of the drive's own number; 1 is a drive without a queue
+    /// Most commands in the drive, 1 meaning a drive without a queue [default: the drive's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     #[arg(help_heading = MODEL, hide_short_help = true)]
     queue_depth: Option<u32>,
-    /// Size of each disk's file system, which stands for the whole drive [default: the library and a tenth more]
+    /// Size of each disk's file system, which covers the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
     /// Memory for the page cache
     #[arg(long, value_name = "SIZE", default_value = "768MiB")]
     memory: Bytes,
-    /// How the page cache chooses what leaves
+    /// Replacement policy of the page cache
     #[arg(long, value_enum, default_value = "two-list", help_heading = MODEL, hide_short_help = true)]
     cache: Cache,
     #[command(flatten)]
@@ -168,23 +168,23 @@ struct LibraryArgs {
     /// Make every file this large instead of drawing durations
     #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
     file_size: Option<Bytes>,
-    /// What kind of files: videos, clips, index or mirror
+    /// Kind of files: videos, clips, index or mirror
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
-    /// Tree: small files; diff: files of a tree
+    /// Tree: number of small files; diff: files of one tree
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
     files: u32,
     /// Tree: median of their sizes, which are lognormal
     #[arg(long, value_name = "SIZE", default_value = "8KiB", help_heading = LIBRARY, hide_short_help = true)]
     median: Bytes,
-    /// Tree: one pack for so many of them
+    /// Tree: small files for each pack
     #[arg(long, value_name = "N", default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIBRARY, hide_short_help = true)]
     files_per_pack: u32,
     /// Tree: size of a pack
     #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true)]
     pack: Bytes,
-    /// Tree: its file system is new: files lie one behind the other in the order of writing, where
-    /// otherwise one of ten fills a hole elsewhere
+    /// Tree: a new file system, with all files in the order of writing; otherwise one in ten fills a hole
+    /// elsewhere
     #[arg(long, help_heading = LIBRARY, hide_short_help = true)]
     fresh: bool,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
@@ -203,10 +203,10 @@ struct ServerArgs {
     /// The server
     #[arg(long, value_enum, default_value = "nginx")]
     server: Server,
-    /// Which of its configurations
+    /// Configuration of the server
     #[arg(long, value_enum, default_value = "shipped")]
     variant: Variant,
-    /// Event workers of nginx, one a processor; processes of the userver
+    /// Event workers of nginx, one for each processor; processes of the userver
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true)]
     workers: u32,
     /// Socket buffer of a connection behind a link
@@ -215,7 +215,7 @@ struct ServerArgs {
     /// Read-ahead of the kernel, in KiB
     #[arg(long, value_name = "N", default_value_t = 128)]
     read_ahead_kb: u64,
-    /// Instead of --read-ahead-kb: as far as the disk transfers at that place in the time of one switch
+    /// Replace --read-ahead-kb by what the disk transfers at that place in the time of one switch
     #[arg(long, help_heading = MODEL, hide_short_help = true)]
     competitive_read_ahead: bool,
     /// Largest request of the block layer, in KiB
@@ -236,7 +236,7 @@ struct ServerArgs {
     /// The kernel's read-ahead algorithm
     #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true)]
     kernel_read_ahead: KernelReadAhead,
-    /// Cost of a request on the network, besides its bytes (alpha)
+    /// Cost of a request on the network, without its bytes (alpha)
     #[arg(long, value_name = "TIME", default_value = "100us", help_heading = MODEL, hide_short_help = true)]
     network_alpha: Nanos,
     /// Rate of the server's network in MB/s (1 / beta)
@@ -246,11 +246,11 @@ struct ServerArgs {
 
 #[derive(Args, Clone, Debug)]
 struct EngineArgs {
-    /// What Seekless does: off, track, serialise, prefetch, both [default: both with --preset, else there is no
+    /// What Seekless does: off, track, serialise, prefetch, both [default: both with --preset, else no
     /// Seekless]
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// How it hears of reads
+    /// Door by which reads reach the engine
     #[arg(long, value_enum, default_value = "shim")]
     door: DoorArg,
     /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does
@@ -262,10 +262,11 @@ struct EngineArgs {
     /// How a disk's queue is served, as the daemon takes it
     #[command(flatten)]
     queue: QueueOptions,
-    /// What file sets have of a disk, as the daemon takes it
+    /// How much of a disk file sets get, as in the daemon
     #[command(flatten)]
     file_sets: FileSetOptions,
-    /// Read files before their readers open them, where the order of a folder foretells which come next
+    /// Read small files before their readers open them, where the order of a folder tells which come next: on
+    /// or off
     #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true)]
     next_files: String,
     /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
@@ -278,30 +279,31 @@ struct EngineArgs {
         hide_short_help = true
     )]
     start_factor: f64,
-    /// Another value for a constant of the read path (docs/TUNING.md lists them)
+    /// Another value for a constant of the read path (docs/BOUNDS.md lists them)
     #[arg(long, value_name = "NAME=VALUE", hide = true)]
     constant: Vec<String>,
-    /// Go without the drive's profile, as a daemon does on a disk that nobody measured
+    /// Run without the drive's profile, as a daemon does on a disk that was not measured
     #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
     unprofiled: bool,
-    /// Pieces a disk has at once, in one sweep [default: as the daemon does it where it can read a set's layout]
+    /// Pieces that a disk has at once, in one sweep [default: as in a daemon that can read the layout of a
+    /// set]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
     at_once: Option<u32>,
-    /// Start with one piece at once and find by trial how many the disk bears, as the daemon does on a disk
-    /// that is busy from its start
+    /// Start with one piece at once and find the number by trial, as the daemon does on a disk that is busy
+    /// from its start
     #[arg(long, conflicts_with = "at_once", help_heading = BOUNDS, hide_short_help = true)]
     find_at_once: bool,
-    /// Requests tell the bitrates of their files, by which --scale goes on a miss too
+    /// Let requests tell the bitrates of their files, so that --scale applies to a miss too
     #[arg(long, help_heading = PAPERS, hide_short_help = true)]
     tell_bitrates: bool,
-    /// Most bytes of a read that are with the disk at once [default: all of it, as the daemon submits it]
+    /// Most bytes of a read in flight [default: all, as the daemon submits it]
     #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
     window: Option<Bytes>,
 }
 
 #[derive(Args, Clone, Debug)]
 struct LoadArgs {
-    /// Which clients there are, and what they request
+    /// Kind of clients, and what they request
     #[arg(long, value_enum, default_value = "closed")]
     load: LoadKind,
     /// Closed, handlers: clients on each disk
@@ -310,34 +312,35 @@ struct LoadArgs {
     /// Closed: bytes in one request
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     range: Bytes,
-    /// Handlers: what one does: index-search, or files-part-think such as one-whole-0, two-rand-0, four-64kb-0
+    /// Handlers: what each does: index-search, or files-part-think such as one-whole-0, two-rand-0,
+    /// four-64kb-0
     #[arg(long, value_name = "NAME", default_value = "one-whole-0", help_heading = LOAD, hide_short_help = true)]
     handler: Handler,
     /// Tree: the order of the list: listed, name, inode, disk
     #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true)]
     taking: Taking,
-    /// Tree: files that a program takes at a time
+    /// Tree: files that a program takes in one batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true)]
     batch: u32,
-    /// Tree: time to start a program, for each batch
+    /// Tree: time to start a program for each batch
     #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
     start_time: Nanos,
-    /// Tree: time of a program for each file, beside reading it
+    /// Tree: processor time of a program for each file, besides reading
     #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
     file_time: Nanos,
-    /// Tree: MB/s at which a program works on what it reads, 32 KiB at a time [default: at once]
+    /// Tree: MB/s at which a program processes its data, 32 KiB at a time [default: no time]
     #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
     work_rate: Option<f64>,
     /// Closed: how a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
     pick: PickArg,
-    /// Sessions: requests a second, on each disk; search: the first rate tried
+    /// Sessions: requests a second on each disk; search: first rate to try
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
-    /// Sessions and search: the rate is reached over so long, from 80 % of it in steps of 5 %
+    /// Sessions and search: reach the rate over this time, from 80 % of it in steps of 5 %
     #[arg(long, value_name = "TIME", help_heading = LOAD, hide_short_help = true)]
     rise_over: Option<Nanos>,
-    /// Sessions in all, on each disk; the run ends with the last of them [default: no bound]
+    /// Number of sessions on each disk; the run ends with the last [default: no bound]
     #[arg(long, value_name = "N", help_heading = LOAD, hide_short_help = true)]
     sessions: Option<u32>,
     /// Link rates of the sessions' clients, in equal shares, or `none`
@@ -346,22 +349,23 @@ struct LoadArgs {
     /// Delay each way of the sessions' clients
     #[arg(long, value_name = "TIME", default_value = "50ms", help_heading = LOAD, hide_short_help = true)]
     delay: Nanos,
-    /// How long a segment may take from when it was due
+    /// Longest time of a segment from when it was due
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
     timeout: Nanos,
-    /// A program reads every file of each disk beside the load, in any order, over and over; only with Seekless
+    /// Beside the load, let a program read every file of each disk in any order, over and over; only with
+    /// Seekless
     #[arg(long, help_heading = LOAD, hide_short_help = true)]
     file_set: bool,
-    /// With --file-set: most bytes that lie in memory for it and are not taken
+    /// With --file-set: most bytes in memory that it has not taken
     #[arg(long, value_name = "SIZE", default_value = "64MiB", help_heading = LOAD, hide_short_help = true)]
     file_set_window: Bytes,
-    /// With --file-set: longest range that it takes at a time
+    /// With --file-set: longest range
     #[arg(long, value_name = "SIZE", default_value = "2MiB", help_heading = LOAD, hide_short_help = true)]
     file_set_range: Bytes,
-    /// With --file-set: MB/s at which it takes what is there
+    /// With --file-set: MB/s at which it takes data
     #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
     file_set_rate: f64,
-    /// Start with no viewer at all instead of those of a long-running server
+    /// Start without viewers, instead of with those of a long-running server
     #[arg(long, help_heading = LOAD, hide_short_help = true)]
     cold_start: bool,
     /// Requests due before this time are not counted
@@ -376,13 +380,13 @@ struct LoadArgs {
     /// Search: share of sessions that may fail
     #[arg(long, value_name = "SHARE", default_value_t = 0.003, value_parser = share, help_heading = LOAD, hide_short_help = true)]
     max_failed: f64,
-    /// Search: no higher rate is tried
+    /// Search: highest rate to try
     #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
     rate_max: f64,
-    /// Search: the result of an earlier one; the two rates of this search next to it are tried first
+    /// Search: result of an earlier search; the two rates next to it are tried first
     #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
     expected: Option<f64>,
-    /// Search: ends when the highest good and the lowest bad rate are this close
+    /// Search: end when the highest good and the lowest bad rate are this close
     #[arg(long, value_name = "SHARE", default_value_t = 0.03, value_parser = share, help_heading = LOAD, hide_short_help = true)]
     precision: f64,
     /// Search: most runs
@@ -693,7 +697,7 @@ impl EngineArgs {
     /// The size that an automatic one would start with, times the factor that was asked for.
     fn scaled_start(&self, config: &SpindleConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
         if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
-            return Err(usage("--start-factor lies within 0.01 and 100"));
+            return Err(usage("--start-factor: write 0.01 to 100"));
         }
         let Sizing::Auto(params) = config.sizing else { return Ok(None) };
         if self.start_factor == 1.0 {

@@ -51,24 +51,24 @@ enum WritesArg {
 /// Which trace, and how it is read.
 #[derive(Args, Clone, Debug)]
 struct FileArgs {
-    /// The trace, plain or gz, xz or zst; `-` is standard input; `gen:oltp`, `gen:websearch`, `gen:multi` are
-    /// made here
+    /// The trace, plain or compressed (gz, xz, zst); `-` means standard input; `gen:oltp`, `gen:websearch`
+    /// and `gen:multi` are generated
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// spc, msr, cloudphysics, vscsi1, vscsi2, srt, disksim, lis, blocks or access-log; guessed where the
-    /// name tells
+    /// Format: spc, msr, cloudphysics, vscsi1, vscsi2, srt, disksim, lis, blocks or access-log [default: from
+    /// the name]
     #[arg(long)]
     format: Option<String>,
     /// Size of a cache block
     #[arg(long, default_value = "4KiB")]
     block: Bytes,
-    /// Size of a block in formats that count blocks of an unstated size (lis, blocks); default: a cache block
+    /// Block size of formats that count blocks of an unstated size (lis, blocks) [default: a cache block]
     #[arg(long, value_name = "SIZE")]
     trace_block: Option<Bytes>,
-    /// Skip lines that do not fit, and count them, instead of stopping
+    /// Skip and count malformed lines instead of stopping
     #[arg(long)]
     lenient: bool,
-    /// What becomes of writes
+    /// Treatment of writes
     #[arg(long, value_enum, default_value = "as-reads")]
     writes: WritesArg,
     /// Scale of a generated trace: footprint and length; 1 is the paper's
@@ -139,7 +139,7 @@ struct RunArgs {
     /// level from the second, with commas
     #[arg(long, default_value = "none", value_name = "NAMES")]
     coordinate: String,
-    /// The drive below, from the catalogue; `none`: what lies below takes no time
+    /// Model of the drive below; `none`: accesses below take no time
     #[arg(long, default_value = "cheetah-9lp")]
     drive: String,
     /// When requests are issued

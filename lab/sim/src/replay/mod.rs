@@ -80,7 +80,7 @@ impl Log {
         }
         match std::str::from_utf8(&self.text) {
             Ok(text) => Ok(Some(text.trim_end())),
-            Err(_) => Err(self.fault("is no text; give a file of `seekless daemon --decisions`")),
+            Err(_) => Err(self.fault("is not text; give a file of `seekless daemon --decisions`")),
         }
     }
 

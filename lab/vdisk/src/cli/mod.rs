@@ -28,27 +28,27 @@ pub struct VdiskArgs {
 enum Command {
     /// Make a disk, with a file system on it, and mount it
     Up(Box<up::UpArgs>),
-    /// Take a disk down; nothing of it stays
+    /// Take a disk down and remove everything of it
     Down(down::DownArgs),
     /// Show all disks
     List(list::ListArgs),
-    /// Show what a disk has done since it came up or since the last reset
+    /// Show what a disk has done since its start or the last reset
     Stats(running::StatsArgs),
-    /// Make a disk fail, hang or slow down, or mend it
+    /// Make a disk fail, hang or slow down, or repair it
     Fault(running::FaultArgs),
     /// Start or end a trace of a disk's commands
     Trace(running::TraceArgs),
-    /// Fill a disk with files whose content is a function of path and offset
+    /// Fill a disk with files whose content follows from path and offset
     Populate(populate::PopulateArgs),
     /// List the drive models
     Drives(list::DrivesArgs),
-    /// Holds a disk together (started by `up`)
+    /// Supervise a disk (started by `up`)
     #[command(hide = true)]
     Supervise(InnerArgs),
-    /// Serves a disk's bytes (started by the supervisor)
+    /// Serve a disk's bytes (started by the supervisor)
     #[command(hide = true)]
     Worker(InnerArgs),
-    /// Clears away a disk whose supervisor died (started by its worker)
+    /// Clean up a disk whose supervisor died (started by its worker)
     #[command(hide = true)]
     Clean(down::DownArgs),
 }

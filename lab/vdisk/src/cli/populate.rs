@@ -17,28 +17,28 @@ pub(super) struct PopulateArgs {
     /// Name of the disk
     #[arg(long)]
     name: String,
-    /// The files: lines of size and path
+    /// List of the files: lines of size and path
     #[arg(long, value_name = "FILE", required_unless_present = "files")]
     manifest: Option<PathBuf>,
-    /// Instead of a manifest: this many files, 000001.bin and so on
+    /// Number of files, named 000001.bin and so on, instead of a manifest
     #[arg(long, value_name = "N", conflicts_with = "manifest", requires = "file_size")]
     files: Option<u64>,
-    /// Size of each of them
+    /// Size of each of these files
     #[arg(long, value_name = "SIZE", requires = "files")]
     file_size: Option<Bytes>,
-    /// Directory inside the file system that is the library's root
+    /// Folder inside the file system that is the root of the library
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
-    /// Where a file system made on the disk by other means is mounted
+    /// Mount point of a file system that was made on the disk by other means
     #[arg(long, value_name = "DIR")]
     mounted: Option<PathBuf>,
-    /// Further disks that this file system lies on
+    /// Further disks of this file system
     #[arg(long, value_name = "NAME", requires = "mounted")]
     also: Vec<String>,
-    /// Seed of the order in which the files come to the disk
+    /// Seed of the order in which the files are written
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Lay the files one after the other at the start of the disk instead of evenly over it
+    /// Write the files one behind the other at the start of the disk, instead of evenly over it
     #[arg(long)]
     pack: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ pub(super) struct StatsArgs {
     /// Name of the disk
     #[arg(long)]
     name: String,
-    /// Start again from zero after showing
+    /// Reset the counts after showing them
     #[arg(long)]
     reset: bool,
     #[command(flatten)]
@@ -121,25 +121,25 @@ pub(super) struct FaultArgs {
     /// Name of the disk
     #[arg(long)]
     name: String,
-    /// Requests that touch this range fail with EIO
+    /// Fail requests that touch this range, with EIO
     #[arg(long, value_name = "OFFSET+LEN")]
     eio: Vec<ByteRange>,
-    /// The disk answers nothing for this long, as 5s or 200ms (of real time, whatever the speed)
+    /// Answer nothing for this time, such as 5s or 200ms (real time, whatever the speed)
     #[arg(long, value_name = "TIME", value_parser = parse_ms)]
     hang: Option<u64>,
-    /// Requests (in the range) take FACTOR times as long
+    /// Serve requests (in the range) FACTOR times as slowly
     #[arg(long, value_name = "FACTOR[,OFFSET+LEN]")]
     slow: Vec<Slow>,
-    /// A member of a set takes FACTOR times as long for everything; members are numbered from 0
+    /// Serve everything of this member FACTOR times as slowly; members are numbered from 0
     #[arg(long, value_name = "MEMBER,FACTOR")]
     slow_member: Vec<SlowMember>,
-    /// A member of a set fails: what it holds is read from its mirror or worked out from the others, or lost
+    /// Fail this member: its data comes from its mirror or from the other members, or is lost
     #[arg(long, value_name = "MEMBER")]
     fail_member: Vec<u32>,
-    /// A member of a set is replaced by an empty drive and written anew from the others
+    /// Replace this member by an empty drive and write it again from the others
     #[arg(long, value_name = "MEMBER")]
     rebuild_member: Vec<u32>,
-    /// Forget all faults, before those given here
+    /// Remove all earlier faults first
     #[arg(long)]
     clear: bool,
     #[command(flatten)]
@@ -223,7 +223,7 @@ pub(super) struct TraceArgs {
     /// Name of the disk
     #[arg(long)]
     name: String,
-    /// Trace to this new file from now on
+    /// Start a trace into this new file
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// End the trace

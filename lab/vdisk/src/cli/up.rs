@@ -37,29 +37,29 @@ pub(super) struct UpArgs {
     /// Name of the disk
     #[arg(long)]
     name: String,
-    /// The drive it is modelled on: a name (see `seekless-lab vdisk drives`) or a .toml file
+    /// Drive to model: a name (see `seekless-lab vdisk drives`) or a .toml file
     #[arg(long, default_value = "wd-red-1tb")]
     drive: String,
-    /// How it is modelled: `drive`, or `platter`, a second model of the drive's data sheet, with other rules
+    /// Model: `drive`, or `platter`, a second model from the drive's data sheet, with other rules
     #[arg(long, value_enum, default_value_t = ModelArg::Drive)]
     model: ModelArg,
     /// Size of the disk, with a unit
     #[arg(long)]
     size: Option<Bytes>,
-    /// File system to make on it
+    /// File system to make
     #[arg(long, value_enum, default_value_t = FsArg::Ext4)]
     fs: FsArg,
-    /// Directory to mount it at, empty or new
+    /// Mount point, an empty or new folder
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// Run this many times as fast as a real drive
+    /// Run this many times as fast as the real drive
     #[arg(long, value_name = "K", default_value_t = 1.0)]
     speedup: f64,
-    /// Part of the drive the disk takes: full, none (its first addresses, in one piece), or percentages as
-    /// 0-25
+    /// Part of the drive that the disk covers: full, none (its first addresses, in one piece), or percentages
+    /// such as 0-25
     #[arg(long, default_value = "full", value_parser = parse_spread)]
     spread: Spread,
-    /// Bytes that stay together where the disk is spread over the drive [default: 64MiB; without --set,
+    /// Bytes that stay together when the disk is spread over the drive [default: 64MiB; without --set,
     /// --chunk means the same]
     #[arg(long, value_name = "SIZE")]
     spread_chunk: Option<Bytes>,
@@ -74,7 +74,7 @@ pub(super) struct UpArgs {
     /// Largest request of the block layer, in KiB
     #[arg(long, value_name = "N")]
     max_sectors_kb: Option<u64>,
-    /// Commands the block layer sends to the drive at once [default: the drive's queue depth]
+    /// Most commands that the block layer sends to the drive at once [default: the drive's queue depth]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
     queue_depth: Option<u32>,
     /// Further mount options of the file system
@@ -83,19 +83,19 @@ pub(super) struct UpArgs {
     /// Write every command of the drive to a CSV file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Directory for the unnamed file that keeps what is not generated content
+    /// Folder for the unnamed file that keeps content that is not generated
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     backing: PathBuf,
-    /// No block device: a directory of the manifest's files straight from the model (works without root)
+    /// Make no block device but a folder of the manifest's files straight from the model (works without root)
     #[arg(long, requires = "manifest", conflicts_with_all = ["scheduler", "read_ahead_kb", "max_sectors_kb", "queue_depth", "mount_options"])]
     tree: bool,
-    /// Files of the tree: lines of size and path
+    /// List of the tree's files: lines of size and path
     #[arg(long, value_name = "FILE", requires = "tree")]
     manifest: Option<PathBuf>,
-    /// Seed of the order in which the tree's files lie on the drive
+    /// Seed of the order of the tree's files on the drive
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Stay here until interrupted, then take the disk down
+    /// Stay in the foreground until interrupted, then take the disk down
     #[arg(long)]
     foreground: bool,
     #[command(flatten)]

@@ -13,32 +13,33 @@ use seekless_model::drive::{DriveSpec, catalogue};
 /// clients.
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
-    /// Access log, common or combined, plain or packed (gzip, xz, zstd); `-` for standard input
+    /// Access log in common or combined format, plain or compressed (gzip, xz, zstd); `-` means standard
+    /// input
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// With --log: skip and count lines that do not fit
+    /// With --log: skip and count malformed lines
     #[arg(long, requires = "log")]
     lenient: bool,
-    /// With --log: an exact miss-ratio curve instead of one from a sample; takes 150 bytes of memory a part
+    /// With --log: compute an exact miss-ratio curve instead of a sampled one; takes 150 bytes of memory for
+    /// each --part
     #[arg(long, requires = "log")]
     exact: bool,
-    /// With --log: files are looked at in parts of this size
+    /// With --log: size of the parts of files that are followed
     #[arg(long, default_value = "256KiB", value_name = "SIZE")]
     part: Bytes,
-    /// The disks: a name of `seekless-lab vdisk drives`
+    /// Model of the disks, of `seekless-lab vdisk drives`
     #[arg(long, default_value = "wd-red-1tb", value_name = "NAME")]
     drive: String,
-    /// With --log: how many disks
+    /// With --log: number of disks
     #[arg(long, default_value_t = 1, value_name = "N")]
     disks: u64,
     /// Memory of the machine for page cache, buffers and read-ahead
     #[arg(long, default_value = "8GiB", value_name = "SIZE")]
     memory: Bytes,
-    /// With --log: what it would need for this rate, such as 500MB/s or 10Gb/s [default: twice the log's
-    /// busiest minute]
+    /// With --log: rate to plan for, such as 500MB/s or 10Gb/s [default: twice the log's busiest minute]
     #[arg(long, value_name = "RATE", requires = "log")]
     rate: Option<String>,
-    /// With --log: streams at once for which the drive is measured
+    /// With --log: concurrent streams for which the drive is measured, 1 to 10000
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     streams: u32,
     /// Without --log: rate of the server's link
