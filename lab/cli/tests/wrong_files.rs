@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::program_of;
+use common::{SEEKLESS, SEEKLESS_LAB, program_of};
 
 /// Commands that read a file; `@` is its place.
 const READERS: &[&str] = &[
@@ -191,7 +191,10 @@ fn numbers_and_units_that_an_option_does_not_take() {
 fn only_commands_that_file_sets_ask_take_their_share() {
     for (command, takes) in [("serve", false), ("daemon", true), ("run", true), ("sim serve", true)] {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
-        let help = program(words[0]).args(words).output().unwrap();
+        // `run` is a command of both programs.
+        let of_laboratory = words[0] == "sim";
+        let program = if of_laboratory { SEEKLESS_LAB.into() } else { SEEKLESS.clone() };
+        let help = Command::new(program).args(words).output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         assert_eq!(help.contains("--share <SHARE>"), takes, "{command}");
     }
