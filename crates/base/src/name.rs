@@ -30,7 +30,7 @@ impl core::error::Error for UnknownName {}
 /// ```
 /// #[derive(Clone, Copy, Debug, PartialEq)]
 /// enum Order { Fifo, Sweep }
-/// crate::words! { Order: Fifo = "fifo", Sweep = "sweep" | "elevator" }
+/// seekless_base::words! { Order: Fifo = "fifo", Sweep = "sweep" | "elevator" }
 ///
 /// assert_eq!("elevator".parse(), Ok(Order::Sweep));
 /// assert_eq!(Order::Sweep.to_string(), "sweep");

@@ -8,7 +8,7 @@ use core::fmt::Write;
 /// are `\xHH`, byte by byte. No name can end a line or reach a terminal as a command.
 ///
 /// ```
-/// assert_eq!(crate::name_to_text(b"a\nb \xff"), "a\\x0ab \\xff");
+/// assert_eq!(seekless_base::name_to_text(b"a\nb \xff"), "a\\x0ab \\xff");
 /// ```
 pub fn name_to_text(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());

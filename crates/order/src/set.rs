@@ -243,7 +243,7 @@ impl Set {
 /// ```
 /// # fn main() -> std::io::Result<()> {
 /// let paths = std::fs::read_dir(".")?.filter_map(Result::ok).map(|entry| entry.path());
-/// for item in crate::order(paths, &crate::Options::default())? {
+/// for item in seekless_order::order(paths, &seekless_order::Options::default())? {
 ///     match item {
 ///         Ok(item) => println!("{} ({} bytes, by {})", item.path.display(), item.length, item.how),
 ///         Err(failure) => eprintln!("{failure}"),

@@ -8,8 +8,8 @@ use crate::metrics::defs;
 pub fn page() -> String {
     let mut text = String::from(
         "# Metrics\n\n\
-         This page is generated from `crates/frontend/src/metrics/defs.rs`, which defines every metric; a test compares.\n\
-         [OPERATIONS](OPERATIONS.md#metrics) says how to scrape them, and has the rules and the dashboard.\n\n\
+         This page is generated from `crates/frontend/src/metrics/defs.rs`, which defines every metric; a test\n\
+         compares. [OPERATIONS](OPERATIONS.md#metrics) says how to scrape them, and has the rules and the dashboard.\n\n\
          Counters count since the start of the process. A *stable* metric keeps its name, unit and labels until the\n\
          next major version. The label `disk` is the kernel's name of the disk, or `common`.\n\n\
          `seekless daemon status --json` has more detail. Its fields keep their names too: `memory.stage` of a disk is\n\
