@@ -6,19 +6,19 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 PREFIX ?= /usr/local
 
-.PHONY: help demo dist dist-test systemd-test test bench install uninstall build setup libcs fmt clippy unit e2e docs examples
+.PHONY: help demo dist dist-test systemd-test test bench install install-lab uninstall build build-all setup libcs fmt clippy unit e2e docs examples
 
 help:
 	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
 	@echo 'make test      everything: fmt, clippy, unit, property, golden, end to end, docs, examples'
 	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
-	@echo 'make dist      a Debian package (and an rpm where cargo-generate-rpm is there) in target/dist/packages'
-	@echo 'make dist-test that package installed, run and removed in a root folder of Debian packages (root; skipped otherwise)'
+	@echo 'make dist      two Debian packages (and rpms where cargo-generate-rpm is there) in target/dist/packages'
+	@echo 'make dist-test these packages installed, run, upgraded and removed in a root folder of Debian packages (root; skipped otherwise)'
 	@echo 'make systemd-test its units under a systemd of their own, with nginx, clients and upgrades (the same; two minutes)'
-	@echo 'make install   the binary and the shim into PREFIX ($(PREFIX))'
+	@echo 'make install   the program and the shim into PREFIX ($(PREFIX)); make install-lab: the laboratory'
 
-demo: build
-	@target/release/seekless demo
+demo: build-all
+	@target/release/seekless-lab demo
 
 setup:
 	@scripts/rust
@@ -28,9 +28,15 @@ setup:
 libcs: setup
 	@scripts/provision-libcs --quiet || echo 'going on without: the tests of these are skipped'
 
+# What an operator installs.
 build: setup
 	@echo '== build (release)'
 	cargo build --release --locked
+
+# With the laboratory.
+build-all: setup
+	@echo '== build (release, with the laboratory)'
+	cargo build --release --locked --workspace
 
 # One process after the other: two cores, and the end-to-end tests measure exact counts, not time.
 test: setup libcs fmt clippy unit docs examples
@@ -61,7 +67,7 @@ examples:
 	@echo '== examples'
 	@scripts/run-examples
 
-bench: build
+bench: build-all
 	@scripts/bench
 
 install: build
@@ -70,6 +76,9 @@ install: build
 	install -D -m 644 target/release/libseekless_order.so $(DESTDIR)$(PREFIX)/lib/libseekless_order.so
 	install -D -m 644 crates/order-c/include/seekless_order.h $(DESTDIR)$(PREFIX)/include/seekless_order.h
 	@echo 'installed. Try: seekless doctor'
+
+install-lab: build-all
+	install -D -m 755 target/release/seekless-lab $(DESTDIR)$(PREFIX)/bin/seekless-lab
 
 dist: setup
 	@scripts/dist
@@ -81,6 +90,6 @@ systemd-test: dist
 	@scripts/systemd-test
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/seekless $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/seekless $(DESTDIR)$(PREFIX)/bin/seekless-lab $(DESTDIR)$(PREFIX)/lib/seekless/libseekless.so
 	rm -f $(DESTDIR)$(PREFIX)/lib/libseekless_order.so $(DESTDIR)$(PREFIX)/include/seekless_order.h
 	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/lib/seekless 2>/dev/null || true

@@ -1,8 +1,8 @@
 //! Which bytes have arrived, against a plain array; and at addresses near the largest.
 
 use arbitrary::{Arbitrary, Unstructured};
-use seekless_parts::blockmap::BlockMap;
-use seekless_parts::range::Span;
+use seekless_base::parts::blockmap::BlockMap;
+use seekless_base::parts::range::Span;
 
 /// A size, then pairs of offset and length.
 pub fn run(data: &[u8]) {

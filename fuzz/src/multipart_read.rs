@@ -1,7 +1,7 @@
 //! A multipart answer from anybody: the reader finds the same however it is cut, and believes no part more than its head.
 
 use bytes::Bytes;
-use seekless_parts::multipart::{BadMultipart, Found, Reader};
+use seekless_base::parts::multipart::{BadMultipart, Found, Reader};
 
 fn read(text: &str, body: &[u8], step: usize) -> Option<(Vec<Found>, Result<bool, BadMultipart>)> {
     let mut reader = Reader::of(text)?;

@@ -2,8 +2,8 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::Bytes;
-use seekless_parts::multipart::{Found, Reader, Writer};
-use seekless_parts::range::Span;
+use seekless_base::parts::multipart::{Found, Reader, Writer};
+use seekless_base::parts::range::Span;
 
 /// A size, a number for the boundary, then pairs of offset and length.
 pub fn run(data: &[u8]) {

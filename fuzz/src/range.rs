@@ -1,7 +1,7 @@
 //! A `Range` header and a file size: what is sent lies in the file, no byte of it twice, never more than the file.
 
 use arbitrary::{Arbitrary, Unstructured};
-use seekless_parts::range::{RANGES_MAX, Wanted, merged, parse_content_range, wanted};
+use seekless_base::parts::range::{RANGES_MAX, Wanted, merged, parse_content_range, wanted};
 
 /// First the size (8 bytes), then the header.
 pub fn run(data: &[u8]) {

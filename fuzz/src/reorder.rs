@@ -2,8 +2,8 @@
 //! asserted by the world they share with the property test of `policy`.
 
 use arbitrary::{Arbitrary, Unstructured};
+use seekless_base::Bytes;
 use seekless_reorder::{Config, Selection};
-use seekless_units::Bytes;
 
 use self::world::{BLOCK, World};
 

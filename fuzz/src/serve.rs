@@ -59,7 +59,7 @@ fn site() -> &'static Site {
             rate: None,
             patience: Patience { head: patience, idle: patience, send: patience },
             grace: patience,
-            digest_max: seekless_units::Bytes::mib(16),
+            digest_max: seekless_base::Bytes::mib(16),
             any_order: Some(Default::default()),
             coordinate: seekless_http::serve::Upper::None,
             engine: Default::default(),

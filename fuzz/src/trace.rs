@@ -1,6 +1,6 @@
 //! A trace from anywhere, in any of the formats: read or refused, every record within its bounds.
 
-use seekless_workload::trace::{Format, OFFSET_MAX, Options, REQUEST_BYTES_MAX, Reader};
+use seekless_model::workload::trace::{Format, OFFSET_MAX, Options, REQUEST_BYTES_MAX, Reader};
 
 /// The first byte chooses format and leniency, the rest is the trace.
 pub fn run(data: &[u8]) {

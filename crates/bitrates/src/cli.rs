@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use seekless_units::{Exit, Fault, name_to_text};
+use seekless_base::{Exit, Fault, name_to_text};
 
 use crate::header::{OFF, believed};
 use crate::look::{self, Said};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, fadvise, fstat};
 use rustix::io::Errno;
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::confine::{CPU_S_MAX, NOBODY, confine};

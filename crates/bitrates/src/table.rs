@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use seekless_units::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_to_text};
+use seekless_base::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_to_text};
 use serde::Serialize;
 
 /// How a table begins.

@@ -222,7 +222,8 @@ fn only_the_process_that_is_meant_takes_sockets() {
     let daemon = |variables: &str| {
         let mut command = Command::new("sh");
         let script = format!("export {variables}; exec \"$@\"");
-        command.args(["-c", &script, "sh", SEEKLESS, "daemon", "--include-ssd", "--socket"]).arg(&socket);
+        command.args(["-c", &script, "sh"]).arg(&*SEEKLESS);
+        command.args(["daemon", "--include-ssd", "--socket"]).arg(&socket);
         command.env("SEEKLESS_PROFILES", dir.path());
         command
     };
@@ -246,7 +247,7 @@ fn by_systemds_own_program_the_first_connection_starts_the_daemon() {
     let path = dir.path().join("s.sock");
     let mut command = Command::new("systemd-socket-activate");
     command.args(["--seqpacket", "--listen"]).arg(&path).args(["-E", "SEEKLESS_PROFILES"]);
-    command.args([SEEKLESS, "daemon", "--include-ssd"]).env("SEEKLESS_PROFILES", dir.path());
+    command.arg(&*SEEKLESS).args(["daemon", "--include-ssd"]).env("SEEKLESS_PROFILES", dir.path());
     let mut child = match command.stderr(Stdio::null()).spawn() {
         Ok(child) => child,
         Err(error) => return println!("skipped: systemd-socket-activate: {error}"),
@@ -263,8 +264,11 @@ fn by_systemds_own_program_the_first_connection_starts_the_daemon() {
 }
 
 fn status(socket: &Path) -> Option<serde_json::Value> {
-    let out =
-        Command::new(SEEKLESS).args(["daemon", "status", "--json", "--socket"]).arg(socket).output().unwrap();
+    let out = Command::new(&*SEEKLESS)
+        .args(["daemon", "status", "--json", "--socket"])
+        .arg(socket)
+        .output()
+        .unwrap();
     serde_json::from_slice(&out.stdout).ok()
 }
 

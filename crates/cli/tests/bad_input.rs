@@ -51,7 +51,7 @@ fn an_expired_certificate() {
     let url = format!("https://localhost:{}/f", address(&serving).port());
     let got = dir.path().join("got");
     std::fs::create_dir(&got).unwrap();
-    let output = Command::new(SEEKLESS)
+    let output = Command::new(&*SEEKLESS)
         .args(["get", &url, "--cacert", cert, "--output-dir"])
         .arg(&got)
         .output()
@@ -80,7 +80,8 @@ fn a_full_disk_on_the_clients_side() {
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", script, "sh"])
         .arg(&small)
-        .args([SEEKLESS, &serving.url])
+        .arg(&*SEEKLESS)
+        .arg(&serving.url)
         .arg(root.join("f"))
         .output();
     let output = match output {
@@ -111,7 +112,7 @@ fn a_file_replaced_between_two_runs() {
     let serving = Serving::start(&root, &["--rate", "4MB"]);
     let url = format!("{}f", serving.url);
     let mut first =
-        Command::new(SEEKLESS).args(["get", &url, "--quiet", "--output-dir"]).arg(&got).spawn().unwrap();
+        Command::new(&*SEEKLESS).args(["get", &url, "--quiet", "--output-dir"]).arg(&got).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1200));
     kill_process(Pid::from_raw(first.id() as i32).unwrap(), Signal::INT).unwrap();
     assert_eq!(first.wait().unwrap().code(), Some(130));
@@ -120,7 +121,7 @@ fn a_file_replaced_between_two_runs() {
     film(&new, 8_000_000, 2);
     std::fs::rename(new, root.join("f")).unwrap();
     let output =
-        Command::new(SEEKLESS).args(["get", &url, "--json", "--output-dir"]).arg(&got).output().unwrap();
+        Command::new(&*SEEKLESS).args(["get", &url, "--json", "--output-dir"]).arg(&got).output().unwrap();
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let file = &report["files"][0];
     assert_eq!(
@@ -141,7 +142,7 @@ fn files_the_server_may_not_read() {
     film(&root.join("open"), 1000, 7);
     film(&root.join("shut"), 1000, 7);
     std::fs::set_permissions(root.join("shut"), PermissionsExt::from_mode(0o600)).unwrap();
-    let mut command = Command::new(SEEKLESS);
+    let mut command = Command::new(&*SEEKLESS);
     if is_root() {
         // nobody
         command.uid(65_534).gid(65_534);
@@ -165,7 +166,7 @@ fn a_folder_the_server_may_not_enter() {
     let dir = public_folder();
     let root = dir.path().join("www");
     std::fs::create_dir(&root).unwrap();
-    let mut command = Command::new(SEEKLESS);
+    let mut command = Command::new(&*SEEKLESS);
     command.args(["serve", "--listen", "127.0.0.1:0"]).arg(&root);
     if is_root() {
         std::fs::set_permissions(&root, PermissionsExt::from_mode(0o700)).unwrap();

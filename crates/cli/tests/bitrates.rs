@@ -37,7 +37,7 @@ fn film(bytes: usize, seconds: u32) -> Vec<u8> {
 }
 
 fn bitrates(words: &[&str], dir: &Path) -> Output {
-    Command::new(SEEKLESS).arg("bitrates").args(words).arg(dir).output().unwrap()
+    Command::new(&*SEEKLESS).arg("bitrates").args(words).arg(dir).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -159,7 +159,7 @@ fn a_header_is_read_without_rights_and_within_limits() {
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
     while writer.write(&[0; 4096]).is_ok() {}
     rustix::io::ioctl_fionbio(&writer, false).unwrap();
-    let mut one = Command::new(SEEKLESS)
+    let mut one = Command::new(&*SEEKLESS)
         .args(["bitrates", "--one", "."])
         .stdin(fs::File::open(&path).unwrap())
         .stdout(writer)
@@ -321,7 +321,7 @@ fn a_table_that_cannot_be_is_one_line() {
             &["watch", tmp, "--bitrates", &table],
             &["observe", tmp, "--bitrates", &table],
         ] {
-            let mut command = Command::new(SEEKLESS);
+            let mut command = Command::new(&*SEEKLESS);
             command.args(words).env("SEEKLESS_SHIM", shim()).env("SEEKLESS_STATE", at("state"));
             let done = command.output().unwrap();
             let said = text(&done.stderr);

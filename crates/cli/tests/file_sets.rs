@@ -32,7 +32,7 @@ fn tree() -> tempfile::TempDir {
 }
 
 fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(SEEKLESS);
+    let mut command = Command::new(&*SEEKLESS);
     command.args(args).args(["--json", "sum.json"]).current_dir(dir).stdin(Stdio::null());
     command.env("SEEKLESS_SOCKET", dir.join("daemon.sock"));
     command

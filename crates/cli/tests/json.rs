@@ -7,13 +7,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use common::SEEKLESS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const SEEKLESS: &str = env!("CARGO_BIN_EXE_seekless");
-
 fn seekless(words: &[&str], folder: &Path) -> Output {
-    let mut command = Command::new(SEEKLESS);
+    let mut command = Command::new(&*SEEKLESS);
     command.args(words).current_dir(folder).env("SEEKLESS_STATE", folder.join("state"));
     command.output().unwrap()
 }
@@ -21,7 +20,7 @@ fn seekless(words: &[&str], folder: &Path) -> Output {
 #[test]
 fn a_server_keeps_standard_output_for_its_report() {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(SEEKLESS);
+    let mut command = Command::new(&*SEEKLESS);
     command.args(["serve", ".", "--listen", "127.0.0.1:0", "--json"]).current_dir(&dir);
     command.env("SEEKLESS_STATE", dir.path().join("state"));
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -58,7 +57,7 @@ fn a_run_reports_the_disks_that_were_read() {
     common::forget(&file);
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report");
-    let done = Command::new(SEEKLESS)
+    let done = Command::new(&*SEEKLESS)
         .args(["run", "--include-ssd", "--json"])
         .arg(&report)
         .args(["--", "dd", "of=/dev/null", "bs=64k", "count=1", "status=none"])
@@ -88,20 +87,5 @@ fn a_list_is_not_taken_for_the_place_of_the_summary() {
         assert_eq!((done.status.code(), said.lines().count()), (Some(2), 1), "{said}");
         assert!(said.contains("list: it exists and holds no JSON"), "{said}");
         assert_eq!(std::fs::read_to_string(&list).unwrap(), "a\nb\n");
-    }
-}
-
-#[test]
-fn a_simulation_without_seekless_takes_no_options_of_it() {
-    let dir = tempfile::tempdir().unwrap();
-    for option in [["--prefetch", "4MiB"], ["--ahead", "on"], ["--constant", "nosuch=1"]] {
-        let short = ["sim", "serve", "--library", "64MiB", "--clients", "2", "--duration", "11s"];
-        let done = seekless(&[&short[..], &option].concat(), dir.path());
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!(done.status.code(), Some(2), "{option:?}: {said}");
-        assert!(said.contains("add --mode both or a --preset"), "{option:?}: {said}");
-        let auto = [&short[..], &["--preset", "auto", "--json"]].concat();
-        let done: Value = serde_json::from_slice(&seekless(&auto, dir.path()).stdout).unwrap();
-        assert_eq!(done["engines"].as_array().map(Vec::len), Some(1), "a preset means that it is there");
     }
 }

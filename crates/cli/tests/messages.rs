@@ -9,18 +9,31 @@ use std::path::{Path, PathBuf};
 
 /// What every command says, crates whose messages people on call see, and the parts of `http` that belong to
 /// `serve`.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 21] = [
+    "admin/src/doctor",
+    "admin/src/doctor.rs",
+    "admin/src/enable.rs",
+    "admin/src/prove",
+    "admin/src/prove.rs",
+    "admin/src/release.rs",
+    "admin/src/top",
+    "admin/src/top.rs",
+    "admin/src/unit_filter.rs",
     "cli/src/main.rs",
     "daemon/src",
     "engine/src",
-    "input/src",
-    "metrics/src",
+    "frontend/src",
     "options/src",
-    "output/src",
+    "output/src/input",
+    "output/src/lib.rs",
+    "output/src/lines.rs",
+    "program/src",
     "http/src/serve",
     "http/src/cli/serve.rs",
     "kernel/src/state.rs",
 ];
+/// Folders of what finds something to say of a process or a machine.
+const FINDERS: [&str; 2] = ["advice", "doctor"];
 /// Fewer letters are a form around another message.
 const LETTERS_MIN: usize = 8;
 /// An error whose words are in a variable: they are looked for so far before it.
@@ -187,7 +200,10 @@ fn endings(sources: &[(PathBuf, String)]) -> BTreeSet<String> {
 
 fn findings(sources: &[(PathBuf, String)]) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for (_, text) in sources.iter().filter(|(path, _)| path.components().any(|c| c.as_os_str() == "doctor")) {
+    for (_, text) in sources
+        .iter()
+        .filter(|(path, _)| FINDERS.iter().any(|f| path.components().any(|c| c.as_os_str() == *f)))
+    {
         let code = |rest: &str| rest.split('"').next().unwrap_or_default().to_string();
         all.extend(text.split("kind: \"").skip(1).map(code));
         for (call, _) in calls(text, "found") {

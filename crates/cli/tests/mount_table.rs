@@ -84,7 +84,7 @@ impl Home {
         for (source, subtype, at) in &self.mounts {
             command.arg(source).arg(subtype).arg(at);
         }
-        command.args(by).arg(SEEKLESS).args(words);
+        command.args(by).arg(&*SEEKLESS).args(words);
         command.env("SEEKLESS_STATE", self.dir.path().join("state")).env_remove("SEEKLESS_SOCKET");
         command.env("SEEKLESS_PROFILES", self.dir.path().join("profiles")).env("SEEKLESS_LOG", "debug");
         let child =
@@ -157,7 +157,7 @@ fn errors_and_logs_show_what_they_are_about_escaped() {
         vec!["disk", "tune", &missing],
     ] {
         for format in ["text", "json"] {
-            let mut command = Command::new(SEEKLESS);
+            let mut command = Command::new(&*SEEKLESS);
             command.args(["--log-format", format]).args(&words).env("SEEKLESS_STATE", &state);
             let output = command
                 .env("SEEKLESS_LOG", format!("x={FORGED}"))
@@ -169,6 +169,6 @@ fn errors_and_logs_show_what_they_are_about_escaped() {
             assert!(said.contains("SEEKLESS_LOG") && said.contains("\\x1b[2J\\nseekless: forged"), "{said}");
         }
     }
-    let output = Command::new(SEEKLESS).args(["disk", "profile"]).arg(latin).output().unwrap();
+    let output = Command::new(&*SEEKLESS).args(["disk", "profile"]).arg(latin).output().unwrap();
     harmless(&["disk", "profile"], &output);
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_daemon::control;
+use seekless_frontend::control;
 use seekless_kernel::fdpass::{self, Address};
 use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, Need};
 

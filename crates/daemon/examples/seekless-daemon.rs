@@ -3,9 +3,12 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use seekless_admin::doctor::{DoctorArgs, run_doctor};
+use seekless_admin::prove::{ProveArgs, TryArgs, run_prove, run_try};
+use seekless_admin::release::{ReleaseArgs, run_release};
+use seekless_admin::top::{TopArgs, run_top};
 use seekless_daemon::cli::{
-    DaemonArgs, DoctorArgs, ObserveArgs, ProveArgs, ReleaseArgs, RunArgs, TopArgs, TryArgs, WatchArgs,
-    run_daemon, run_doctor, run_observe, run_prove, run_release, run_run, run_top, run_try, run_watch,
+    DaemonArgs, ObserveArgs, RunArgs, WatchArgs, run_daemon, run_observe, run_run, run_watch,
 };
 
 #[derive(Parser)]

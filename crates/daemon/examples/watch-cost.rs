@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use seekless_daemon::control;
+use seekless_frontend::control;
 
 const READS: u32 = 2000;
 

@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::net::SocketAddrUnix;
+use seekless_base::{Exit, Fault};
 use seekless_kernel::{fdpass, service};
-use seekless_units::{Exit, Fault};
 
 /// A listening socket that was passed, and its path.
 pub(crate) struct Activated {

@@ -1,4 +1,4 @@
-//! The command lines of `seekless daemon`, `run` and `doctor`.
+//! The command lines of `seekless daemon` and `run`.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rustix::process::Signal;
+use seekless_base::{Exit, Fault, Nanos};
+use seekless_frontend::metrics::Address;
+use seekless_frontend::{control, own_daemon, state};
 use seekless_kernel::service::ServiceManager;
-use seekless_metrics::Address;
 use seekless_options::{BOUNDS, seconds};
-use seekless_units::{Exit, Fault, Nanos};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
@@ -19,18 +20,13 @@ use crate::parent::die_with;
 use crate::reload::Reload;
 use crate::settings::DaemonSettings;
 use crate::take_over::{self, Inheritance};
-use crate::{activation, control, doctor, metrics, own_daemon, run, state};
+use crate::{activation, metrics, run};
 
 mod observe;
 mod watch;
 
-pub use crate::doctor::DoctorArgs;
-pub use crate::enable::{DisableArgs, EnableArgs, run_disable, run_enable};
 pub use crate::engine_args::EngineArgs;
-pub use crate::prove::{ProveArgs, TryArgs, run_prove, run_try};
-pub use crate::release::{ReleaseArgs, run_release};
 pub use crate::run::RunArgs;
-pub use crate::top::{TopArgs, run_top};
 
 /// Serve shims until SIGTERM or SIGINT. At SIGUSR2 the installed program takes over.
 #[derive(Args, Clone, Debug)]
@@ -99,7 +95,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         match (json, prometheus) {
             (Some(to), _) => seekless_output::write(&to, seekless_output::json_escaped(text) + "\n")?,
             (None, Some(to)) => {
-                seekless_output::write(&to, seekless_metrics::prometheus(&metrics::observation(report)))?;
+                seekless_output::write(
+                    &to,
+                    seekless_frontend::metrics::prometheus(&metrics::observation(report)),
+                )?;
             }
             (None, None) => seekless_output::print(report.to_string())?,
         }
@@ -206,14 +205,6 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
 /// command that does not exist or is not executable is status 127 or 126, as in a shell.)
 pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
     run::run(&args)
-}
-
-/// `seekless doctor`.
-///
-/// # Errors
-/// There is no such process, or this user may not inspect it.
-pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
-    doctor::run(&args)
 }
 
 pub use observe::{ObserveArgs, run_observe};

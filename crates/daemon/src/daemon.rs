@@ -6,6 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Sender, bounded};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seekless_engine::Engine;
+use seekless_frontend::status::StatusReport;
+use seekless_policy::StreamConfig;
+use seekless_policy::filesets::{RANGES_MAX, SETS_MAX};
+
 use crate::acceptor::{Acceptor, Parts};
 use crate::activation::Activated;
 use crate::callers::Callers;
@@ -16,13 +23,7 @@ use crate::rings::Rings;
 use crate::settings::DaemonSettings;
 use crate::start_error::StartError;
 use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
-use crate::status::StatusReport;
 use crate::take_over::{HandOver, Inheritance};
-use crossbeam_channel::{Sender, bounded};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seekless_engine::Engine;
-use seekless_filesets::{RANGES_MAX, SETS_MAX};
-use seekless_policy::StreamConfig;
 
 /// Descriptors held by a waiting request: its connection, the file as passed, the file opened again.
 const DESCRIPTORS_PER_CONNECTION: u64 = 3;

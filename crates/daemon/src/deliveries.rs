@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use seekless_frontend::status::DeliveryReport;
 use seekless_policy::FileId;
 
 /// Maximum number of questions whose read is not reported yet. Further ones are not timed.
@@ -27,18 +28,6 @@ pub(crate) struct Deliveries {
     waits: Histogram<u64>,
     reads: u64,
     bytes: u64,
-}
-
-/// The account, for reports.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct DeliveryReport {
-    /// Reads that shims reported.
-    pub reads: u64,
-    /// Bytes they took.
-    pub bytes: u64,
-    /// The reads that missed: upper edge of each bucket's wait in milliseconds, and count. Two significant
-    /// digits.
-    pub waits: Vec<(f64, u64)>,
 }
 
 impl Default for Deliveries {

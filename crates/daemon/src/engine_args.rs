@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_options::{EngineOptions, FileSetOptions, PAPERS, QueueOptions};
+use seekless_base::Fault;
+use seekless_frontend::EngineOptions;
+use seekless_options::{FileSetOptions, PAPERS, QueueOptions};
 use seekless_policy::Mode;
-use seekless_units::Fault;
 
 use crate::settings::DaemonSettings;
 

@@ -7,10 +7,10 @@
 //!                                        ^------ the engine: one queue a disk, with streams and misses
 //! ```
 //!
-//! This thread decides nothing and waits for no disk. [`seekless_filesets`] decides which steps are queued
-//! and how many bytes lie in memory untaken; the policy of the disk decides when a step is read. A program
-//! that does not read its answers stops only its own set: answers that do not fit into its socket are queued
-//! here.
+//! This thread decides nothing and waits for no disk. [`seekless_policy::filesets`] decides which steps are
+//! queued and how many bytes lie in memory untaken; the policy of the disk decides when a step is read. A
+//! program that does not read its answers stops only its own set: answers that do not fit into its socket are
+//! queued here.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -22,21 +22,21 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use seekless_base::wants::{CallKind, DoorLimits, Want};
+use seekless_base::{Lba, SECTOR_BYTES, part_of};
 use seekless_engine::{
     ClientDemand, Completion, Engine, ForwardedCall, OnAnswer, Opener, Submitted, Ticket, Transport, lock,
 };
-use seekless_filesets::{
-    Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SETS_MAX, SetId, StepId, room,
-};
+use seekless_frontend::status::FileSetsReport;
 use seekless_kernel::prefetch::Source;
 use seekless_policy::IN_FLIGHT_MAX;
-use seekless_units::{Lba, SECTOR_BYTES, part_of};
-use seekless_wants::{CallKind, DoorLimits, Want};
+use seekless_policy::filesets::{
+    Action, FileSets, Outcome, RANGES_MAX, Range, RangeId, SETS_MAX, SetId, StepId, room,
+};
 use seekless_wire::{ADDRESS_UNKNOWN, FileSet, FileSetReady, Frame, PassReason};
 
 use crate::client::Client;
 use crate::daemon::file_set_ranges;
-use crate::status::FileSetsReport;
 
 /// Maximum number of queued messages from the user threads: all ranges of two sets, added and taken. At half,
 /// programs that add at the same moment may be disconnected while this thread waits for a processor; double

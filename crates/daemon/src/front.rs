@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use seekless_engine::{Devices, Engine, Reported, lock};
+use seekless_frontend::status::Counters;
 use seekless_kernel::ring::Record;
 use seekless_kernel::twinkey::Key;
 use seekless_policy::FileId;
@@ -22,7 +23,6 @@ use crate::rings::Rings;
 use crate::settings::DaemonSettings;
 use crate::shares::Shares;
 use crate::statistics::{Shared, Statistics};
-use crate::status::Counters;
 use crate::strikes::{Strikes, Weight};
 use crate::take_over::HandOver;
 

@@ -34,11 +34,8 @@ mod activation;
 mod callers;
 pub mod cli;
 mod client;
-pub mod control;
 mod daemon;
 mod deliveries;
-pub mod doctor;
-mod enable;
 mod engine_args;
 mod file_sets;
 mod front;
@@ -48,31 +45,24 @@ mod limits;
 mod listener;
 mod metrics;
 mod observe;
-mod own_daemon;
 mod parent;
 mod passing;
-mod prove;
-mod release;
 mod reload;
 mod rings;
 pub mod run;
 mod settings;
 mod shares;
 mod start_error;
-pub mod state;
 mod statistics;
-mod status;
 mod strikes;
 mod take_over;
-mod top;
-mod unit_filter;
 mod user_thread;
 mod watch;
 
 pub use daemon::Daemon;
 pub use seekless_engine::{DiskReport, Durations};
-pub use settings::DaemonSettings;
-pub use start_error::StartError;
-pub use status::{
+pub use seekless_frontend::status::{
     CallReport, Counters, DeliveryReport, FileSetsReport, ObserveReport, StatusReport, WatchReport,
 };
+pub use settings::DaemonSettings;
+pub use start_error::StartError;

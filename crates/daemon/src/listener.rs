@@ -1,11 +1,10 @@
 //! The two listening sockets: a path, and its twin in the abstract namespace for servers that cannot reach
 //! the path.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +14,8 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use seekless_kernel::fdpass::{self, Address, SOCKET_PATH_BYTES_MAX, TwinName};
+use seekless_frontend::socket::socket_name;
+use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_kernel::socketfile;
 use seekless_kernel::twinkey::{self, Key, KeyPath};
 
@@ -262,17 +262,6 @@ fn twin_key(name: &CStr, others: bool) -> Option<Key> {
     .ok()
 }
 
-pub(crate) fn socket_name(path: &Path) -> io::Result<CString> {
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.len() > SOCKET_PATH_BYTES_MAX {
-        let why =
-            format!("a socket's path may have {SOCKET_PATH_BYTES_MAX} bytes, this one has {}", bytes.len());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    CString::new(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path cannot hold a zero byte"))
-}
-
 fn inode(path: &Path) -> io::Result<u64> {
     Ok(fs::symlink_metadata(path)?.ino())
 }
@@ -280,14 +269,6 @@ fn inode(path: &Path) -> io::Result<u64> {
 /// Whether the permission bits of a socket let others connect.
 fn others_may(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.mode() & 0o002 != 0)
-}
-
-/// Connects to a daemon's socket. Not to its twin, whose name any process may take.
-///
-/// # Errors
-/// No daemon listens there, or it cannot be reached.
-pub(crate) fn connect(path: &CStr) -> Result<OwnedFd, Errno> {
-    fdpass::connect(Address::Path(path))
 }
 
 #[cfg(test)]

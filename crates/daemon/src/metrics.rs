@@ -4,11 +4,11 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seekless_metrics::{Address, MetricsServer, Observation, defs};
-use seekless_units::Fault;
+use seekless_base::Fault;
+use seekless_frontend::metrics::{Address, MetricsServer, Observation, defs};
+use seekless_frontend::status::StatusReport;
 
 use crate::daemon::Daemon;
-use crate::status::StatusReport;
 
 /// The values of a report that a scrape returns.
 pub(crate) fn observation(report: StatusReport) -> Observation {
@@ -113,14 +113,14 @@ pub(crate) fn serve(
 mod tests {
     use super::*;
     use crate::WatchReport;
-    use crate::status::ObserveReport;
+    use seekless_frontend::status::ObserveReport;
 
     #[test]
     fn a_report_of_both_doors_is_written_whole() {
         let mut report = StatusReport { version: "1".into(), ..Default::default() };
         report.counters.queued = 3;
         report.watch = Some(WatchReport { held: 4, ..Default::default() });
-        let text = seekless_metrics::openmetrics(&observation(report));
+        let text = seekless_frontend::metrics::openmetrics(&observation(report));
         for line in [
             r#"seekless_door_calls_total{door="shim",result="queued"} 3"#,
             r#"seekless_door_calls_total{door="watch",result="queued"} 4"#,
@@ -135,7 +135,7 @@ mod tests {
         let observe =
             ObserveReport { events: 5, accesses: 4, bytes: 8192, files_known: 2, ..Default::default() };
         let report = StatusReport { version: "1".into(), observe: Some(observe), ..Default::default() };
-        let text = seekless_metrics::openmetrics(&observation(report));
+        let text = seekless_frontend::metrics::openmetrics(&observation(report));
         for line in [
             r#"seekless_door_calls_total{door="observe",result="followed"} 4"#,
             r#"seekless_observe_events_total{result="heard"} 5"#,

@@ -19,7 +19,6 @@
 //! - [`hearing`]: the devices whose events the kernel is asked for.
 //! - [`processes`]: processes whose reads are ignored.
 //! - [`volume`]: the folders.
-//! - [`scheduler`]: disks without a scheduler.
 //!
 //! There is no request here and no answer: the kernel serves a read that misses. Whatever this process does
 //! or does not do, no program waits; its end, however it comes, closes the rings.
@@ -29,7 +28,6 @@ mod hearing;
 mod processes;
 mod reads;
 mod scan;
-pub(crate) mod scheduler;
 mod table;
 pub(crate) mod volume;
 
@@ -42,30 +40,30 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use finder::{Finder, Search};
+use hearing::Hearing;
+use processes::{LOOKS_MAX, Processes};
+use reads::{Inode, Reads, Seen};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use seekless_base::{Exit, Fault};
 use seekless_engine::{Devices, Engine, Reported, lock};
+use seekless_frontend::advice::unavailable;
+use seekless_frontend::status::ObserveReport;
 use seekless_kernel::cacheevents::{CacheEvent, DEVICES_MAX};
 use seekless_kernel::lsm;
 use seekless_kernel::residency::page_bytes;
 use seekless_kernel::state::made_folder;
-use seekless_kernel::tracepoint::TraceError;
 use seekless_policy::FileId;
-use seekless_units::{Exit, Fault};
+use table::{Answer, Order, Table};
+use volume::Volume;
 
 use crate::daemon::Daemon;
 use crate::limits::{Limited, Limits};
 use crate::passing::Passing;
 use crate::statistics::DoorReport;
-use crate::status::ObserveReport;
 use crate::watch::counts::Count;
-use finder::{Finder, Search};
-use hearing::Hearing;
-use processes::{LOOKS_MAX, Processes};
-use reads::{Inode, Reads, Seen};
-use table::{Answer, Order, Table};
-use volume::Volume;
 
 /// Interval at which the rings are emptied while reads arrive. A miss takes the disk several times as long,
 /// so what follows it is ordered while the kernel still reads it. Half of it costs twice the wake-ups.
@@ -271,25 +269,6 @@ fn claim(dev: (u32, u32)) -> Result<File, Fault> {
             format!("another seekless observe has the file system {}:{}; end it first", dev.0, dev.1),
         )),
         Err(e) => Err(fault(e.into())),
-    }
-}
-
-/// One line for each reason of the kernel, with the next best door.
-pub(crate) fn unavailable(why: TraceError) -> Fault {
-    let instead = "next best: seekless watch DIR, then seekless run -- CMD";
-    match why {
-        TraceError::NotPermitted(what) => Fault::new(
-            Exit::Permission,
-            format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
-                + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
-        ),
-        TraceError::Missing(what) => Fault::new(
-            Exit::Missing,
-            format!("this kernel has no {what} (it takes Linux 6.11 with tracing); {instead}"),
-        ),
-        TraceError::Other(what, error) => {
-            Fault::new(Exit::Failed, format!("cannot observe: {what}: {error}; {instead}"))
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A process that ends with its parent.
 
 use rustix::process::Signal;
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 
 /// Requests a signal for when our parent ends.
 pub(crate) fn die_with(parent: i32, signal: Signal) -> Result<(), Fault> {

@@ -20,25 +20,23 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
+use seekless_frontend::advice::few_blocked::few_blocked_of;
+use seekless_frontend::own_daemon::OwnDaemon;
+use seekless_frontend::shim_file::find_shim;
+use seekless_frontend::{control, state};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-use crate::doctor::process::few_blocked_of;
 use crate::engine_args::EngineArgs;
-use crate::own_daemon::OwnDaemon;
-use crate::{control, state};
 
 /// Signals forwarded to the command.
 const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
 
 /// Time for a server to start its workers.
 const STARTED_AFTER: Duration = Duration::from_secs(3);
-
-/// File name of the shim.
-const SHIM: &str = "libseekless.so";
 
 /// Run a command with the shim in front of its reads; start a daemon if none runs.
 #[derive(Args, Clone, Debug)]
@@ -200,40 +198,6 @@ fn preload(shim: &Path, existing: Option<OsString>) -> OsString {
     }
 }
 
-pub(crate) fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
-    let missing = |what: String| Fault::new(Exit::Missing, what);
-    let chosen = given
-        .map(Path::to_path_buf)
-        .or_else(|| env::var_os("SEEKLESS_SHIM").filter(|s| !s.is_empty()).map(PathBuf::from));
-    if let Some(path) = chosen {
-        let absolute = fs::canonicalize(&path).map_err(|e| {
-            missing(format!("there is no shim at {}: {e}; give its path with --shim", path.display()))
-        })?;
-        return preloadable(absolute);
-    }
-    let exe =
-        env::current_exe().map_err(|e| missing(format!("cannot find the path of this program: {e}")))?;
-    let dir = exe.parent().unwrap_or(Path::new("/"));
-    let places = [dir.join(SHIM), dir.join("../lib/seekless").join(SHIM), dir.join("deps").join(SHIM)];
-    match places.iter().find_map(|p| fs::canonicalize(p).ok()) {
-        Some(path) => preloadable(path),
-        None => Err(missing(format!(
-            "{SHIM} is neither next to {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
-             path with --shim",
-            exe.display()
-        ))),
-    }
-}
-
-/// The loader splits `LD_PRELOAD` at colons and spaces and cannot quote them.
-fn preloadable(path: PathBuf) -> Result<PathBuf, Fault> {
-    if path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b':' | b' ')) {
-        let why = "contains a colon or a space, which LD_PRELOAD cannot hold; move the shim";
-        return Err(Fault::new(Exit::Usage, format!("the shim's path {} {why}", path.display())));
-    }
-    Ok(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,13 +218,5 @@ mod tests {
         assert_eq!(exit_code(ExitStatus::from_raw(0)), 0);
         assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
         assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
-    }
-
-    #[test]
-    fn a_shim_that_is_not_there_is_named() {
-        let fault = find_shim(Some(Path::new("/nowhere/libseekless.so"))).unwrap_err();
-        assert_eq!(fault.exit, Exit::Missing);
-        assert!(fault.message.contains("/nowhere/libseekless.so"), "{fault}");
-        assert_eq!(preloadable("/a b/libseekless.so".into()).unwrap_err().exit, Exit::Usage);
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use seekless_base::{Exit, Fault};
 use seekless_kernel::lsm;
-use seekless_units::{Exit, Fault};
 
 /// Why a daemon could not start.
 #[derive(Debug)]

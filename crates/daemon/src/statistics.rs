@@ -14,6 +14,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
 use seekless_engine::{Engine, lock};
+use seekless_frontend::status::{
+    CallReport, Counters, FileSetsReport, ObserveReport, StatusReport, WatchReport,
+};
 use seekless_policy::Sizing;
 use seekless_wire::{StatusParts, Tracked};
 
@@ -23,7 +26,6 @@ use crate::deliveries::Deliveries;
 use crate::limits::Limits;
 use crate::passing::Passing;
 use crate::settings::DaemonSettings;
-use crate::status::{CallReport, Counters, FileSetsReport, ObserveReport, StatusReport, WatchReport};
 
 /// Maximum number of queued reports: a quarter of a second at 20,000 calls a second.
 const WAITING_MAX: usize = 4096;

@@ -23,12 +23,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use seekless_base::{Exit, Fault};
+use seekless_frontend::control::{AskError, Conversation};
 use seekless_kernel::{fdpass, service};
-use seekless_units::{Exit, Fault};
 use seekless_wire::{FRAME_BYTES_MAX, Frame, TakeOverStep, WAIT_MS_MAX};
 
 use crate::client::Client;
-use crate::control::{AskError, Conversation};
 use crate::listener::{Claim, Listener};
 
 /// Maximum time that an old daemon waits, after the handover, for the answers to its accepted connections. A

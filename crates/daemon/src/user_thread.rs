@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
+use seekless_base::wants::{CallKind, DoorLimits};
 use seekless_engine::{
     ClientDemand, Completion, ForwardedCall, OnAnswer, Opener, Refused, Submitted, Ticket, Transport, lock,
     run_first,
@@ -27,7 +28,6 @@ use seekless_kernel::fdpass;
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::twinkey;
 use seekless_policy::{FileId, LEFT_ALONE, Mode, Reason};
-use seekless_wants::{CallKind, DoorLimits};
 use seekless_wire::{
     Answer, DecodeError, FRAME_BYTES_MAX, FileSet, FileSetAdd, Frame, Need, PassReason, Refuse, RefuseReason,
     Settings as Settled, WORKING_EVERY_MS,

@@ -39,9 +39,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use seekless_base::{Exit, Fault};
 use seekless_engine::FilesUsed;
 use seekless_kernel::fanotify::{Group, Scope, Unavailable};
-use seekless_units::{Exit, Fault};
 
 use crate::daemon::Daemon;
 use crate::statistics::DoorReport;

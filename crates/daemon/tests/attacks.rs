@@ -49,7 +49,7 @@ impl Attacker {
     /// with a message, if that is not possible here.
     fn start(attack: &str, socket: &Path, user: u32, wrapper: &[&str]) -> Option<Attacker> {
         if !rustix::process::geteuid().is_root() {
-            seekless_skip::skipped("only root can be another user");
+            seekless_testing::skip::skipped("only root can be another user");
             return None;
         }
         // In a place where every user may run it.
@@ -82,7 +82,7 @@ impl Attacker {
             said.push(line);
         }
         let status = child.wait().unwrap();
-        seekless_skip::skipped(format!("no attacker could be made ({status}): {said:?}"));
+        seekless_testing::skip::skipped(format!("no attacker could be made ({status}): {said:?}"));
         None
     }
 }
@@ -272,7 +272,7 @@ fn sockets_of_a_containers_root_do_not_hold_up_root() {
 fn sockets_that_linger_hold_up_their_own_user_alone() {
     let _alone = alone();
     if !rustix::process::geteuid().is_root() {
-        return seekless_skip::skipped("only root can be another user");
+        return seekless_testing::skip::skipped("only root can be another user");
     }
     let bench = bench(|_| {});
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -300,7 +300,7 @@ fn sockets_that_linger_hold_up_their_own_user_alone() {
 fn connections_beside_a_thread_that_hangs_use_up_nothing_of_others() {
     let _alone = alone();
     if !rustix::process::geteuid().is_root() {
-        return seekless_skip::skipped("only root can be another user");
+        return seekless_testing::skip::skipped("only root can be another user");
     }
     let bench = bench(|s| s.connections_max = 64);
     let Some(disk) = Gated::mount() else { return };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Bench, Heard, cached, cold_file};
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
 use seekless_wire::{Call, PassReason, Verdict};
 
 const M: u64 = 1 << 20;

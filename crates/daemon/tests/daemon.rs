@@ -8,10 +8,11 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
 use common::{Bench, Heard, cached, cold_file};
-use seekless_daemon::{Daemon, DaemonSettings, StartError, control};
+use seekless_base::{Bytes, Exit, Fault};
+use seekless_daemon::{Daemon, DaemonSettings, StartError};
+use seekless_frontend::control;
 use seekless_kernel::fdpass;
 use seekless_policy::Mode;
-use seekless_units::{Bytes, Exit, Fault};
 use seekless_wire::{
     Call, Frame, Mode as WireMode, Need, PassReason, Refuse, RefuseReason, Tracked, Verdict,
 };

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 use common::{Bench, Client};
 use gated::Gated;
 use rustix::event::{PollFd, PollFlags, poll};
-use seekless_decisions::{Entry, FIRST_LINE, Line};
+use seekless_base::{Bytes, Nanos};
 use seekless_engine::DecisionLog;
 use seekless_kernel::fdpass::{self, Address};
 use seekless_kernel::ring::{Producer, Record};
+use seekless_policy::decisions::{Entry, FIRST_LINE, Line};
 use seekless_policy::{AheadConfig, DiskEngine};
-use seekless_units::{Bytes, Nanos};
 use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, PassReason, Verdict};
 
 const K: u64 = 1 << 10;

@@ -7,8 +7,8 @@ mod gated;
 
 use common::{Bench, Heard, cached};
 use gated::Gated;
+use seekless_base::{Bytes, Nanos};
 use seekless_policy::OrderKind;
-use seekless_units::{Bytes, Nanos};
 use seekless_wire::{Call, PassReason, Verdict};
 
 const M: u64 = 1 << 20;

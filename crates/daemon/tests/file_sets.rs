@@ -287,7 +287,7 @@ fn bounds_are_kept_whatever_a_program_says() {
         if set.reason != PassReason::None {
             break set;
         }
-        assert!(clients.len() <= seekless_filesets::SETS_MAX);
+        assert!(clients.len() <= seekless_policy::filesets::SETS_MAX);
     };
     assert_eq!((refused.reason, refused.ranges), (PassReason::Full, 0));
     drop(clients);

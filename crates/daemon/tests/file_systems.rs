@@ -76,7 +76,7 @@ impl StandIn {
         match mounted() {
             Ok(session) => Some(Fuse { session: Some(session), folder }),
             Err(error) => {
-                seekless_skip::skipped(format!("no FUSE file system can be mounted ({error})"));
+                seekless_testing::skip::skipped(format!("no FUSE file system can be mounted ({error})"));
                 None
             }
         }
@@ -211,7 +211,7 @@ struct Disk {
 impl Disk {
     fn on(image: &File, rotational: bool) -> Option<Disk> {
         let skipped = |why: String| {
-            seekless_skip::skipped(why);
+            seekless_testing::skip::skipped(why);
             None
         };
         if !rustix::process::geteuid().is_root() {
@@ -392,7 +392,7 @@ fn a_file_of_an_overlay_is_read_by_the_disk_of_its_layer() {
     if let Err(error) =
         rustix::mount::mount("overlay", merged.path(), "overlay", MountFlags::empty(), options.as_c_str())
     {
-        seekless_skip::skipped(format!("no overlayfs ({error})"));
+        seekless_testing::skip::skipped(format!("no overlayfs ({error})"));
         return;
     }
     let profiles = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ use common::Bench;
 use rustix::fs::{Advice, fadvise};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal};
-use seekless_daemon::control;
+use seekless_frontend::control;
 use seekless_kernel::fdpass::{self, Address};
 use seekless_kernel::loopdev::LoopDevice;
 use seekless_kernel::residency::resident_prefix;

@@ -17,10 +17,10 @@ use common::{Bench, Client, Heard, cold_file};
 use gated::Gated;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::process::Uid;
-use seekless_daemon::control;
+use seekless_base::Bytes;
+use seekless_frontend::control;
 use seekless_kernel::fdpass;
 use seekless_kernel::ring::{Producer, Record};
-use seekless_units::Bytes;
 use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, PassReason, Settings, Verdict};
 
 const M: u64 = 1 << 20;
@@ -32,7 +32,7 @@ const ALICE: u32 = 65_532;
 /// A connection of another user that may not enter the test's folder: through the twin.
 fn client_of(bench: &Bench, uid: u32) -> Option<Client> {
     if !rustix::process::geteuid().is_root() {
-        seekless_skip::skipped("only root can be another user");
+        seekless_testing::skip::skipped("only root can be another user");
         return None;
     }
     std::thread::scope(|scope| {

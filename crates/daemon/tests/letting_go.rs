@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Bench, Heard, cached};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
-use seekless_daemon::control;
+use seekless_frontend::control;
 use seekless_policy::AheadConfig;
 use seekless_wire::{Call, Verdict};
 

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use common::{Bench, Client};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Advice;
-use seekless_decisions::{Entry, FIRST_LINE, Line};
 use seekless_engine::DecisionLog;
 use seekless_kernel::fdpass;
 use seekless_kernel::residency::cachestat;
 use seekless_kernel::ring::{Producer, Record};
+use seekless_policy::decisions::{Entry, FIRST_LINE, Line};
 use seekless_policy::{AheadConfig, DiskEngine, Mode};
 use seekless_wire::{Call, FRAME_BYTES_MAX, Frame};
 

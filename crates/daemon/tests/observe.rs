@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_daemon::{ObserveReport, StatusReport, control};
+use seekless_base::Exit;
+use seekless_daemon::{ObserveReport, StatusReport};
+use seekless_frontend::control;
 use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::loopdev::LoopDevice;
 use seekless_kernel::residency::cachestat;
-use seekless_units::Exit;
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::{Bench, Heard, cached, cold_file};
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_daemon::control;
+use seekless_frontend::control;
 use seekless_wire::{Call, Frame, PASS_ALL_UNTIL_TOLD, PassReason, Verdict};
 
 const M: u64 = 1 << 20;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use common::{Bench, Client, Heard};
 use gated::Gated;
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_daemon::control;
+use seekless_frontend::control;
 use seekless_kernel::fdpass::{self, Address};
 use seekless_wire::{Call, Frame, RefuseReason, TakeOverStep, Verdict};
 
@@ -300,7 +300,7 @@ fn only_its_own_user_takes_over_and_only_from_a_daemon_that_hands_over() {
     }
     assert_eq!(refused(&open.client(), TakeOverStep::Ask), None);
     if !rustix::process::geteuid().is_root() {
-        return seekless_skip::skipped("only root can be another user");
+        return seekless_testing::skip::skipped("only root can be another user");
     }
     let mallory = std::thread::scope(|scope| {
         let connect = scope.spawn(|| {

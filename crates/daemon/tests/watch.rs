@@ -13,11 +13,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use seekless_base::Exit;
 use seekless_daemon::WatchReport;
 use seekless_kernel::queue::Queue;
 use seekless_kernel::residency::cachestat;
 use seekless_kernel::topology::Dev;
-use seekless_units::Exit;
 use watching::{NEVER, Place, Watching, evict, output_of, program, wait};
 
 const M: usize = 1 << 20;

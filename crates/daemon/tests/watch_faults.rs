@@ -189,7 +189,7 @@ fn vdisk_program() -> Option<PathBuf> {
     if program.exists() {
         return Some(program);
     }
-    seekless_skip::skipped(format!("{} is not built", program.display()));
+    seekless_testing::skip::skipped(format!("{} is not built", program.display()));
     None
 }
 
@@ -241,7 +241,7 @@ fn a_disk_that_fails_or_hangs_fails_or_delays_its_own_readers_only() {
         "--speedup",
         "8",
     ]) {
-        seekless_skip::skipped("no software disk here");
+        seekless_testing::skip::skipped("no software disk here");
         return;
     }
     assert!(disk.tell(&["populate", "--files", "4", "--file-size", "8MiB", "--into", "v"]));

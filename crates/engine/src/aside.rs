@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rustix::fs::{AtFlags, StatxFlags, statx};
+use seekless_base::wants::PROGRESS_STEP;
 use seekless_kernel::deferred::Closer;
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::{missing_prefix, page_bytes, resident_prefix};
 use seekless_policy::FileId;
-use seekless_wants::PROGRESS_STEP;
 
 use crate::door::readable_file;
 use crate::lock;

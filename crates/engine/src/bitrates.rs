@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A line has a bitrate with its unit, then a path: absolute, or relative to the folder of the table. Bytes
-//! of a path that would not be plain text are written `\xHH` ([`seekless_units::name_to_text`]).
+//! of a path that would not be plain text are written `\xHH` ([`seekless_base::name_to_text`]).
 //!
 //! A thread reads the table, again whenever it has changed, and finds the file of each path. Paths may lead
 //! to any file system, so nothing waits for this thread. It takes at most a quarter of a disk's time. A path
@@ -37,8 +37,8 @@ use rustix::fs::{
     readlinkat, statx,
 };
 use rustix::io::Errno;
+use seekless_base::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_from_text, name_to_text};
 use seekless_policy::FileId;
-use seekless_units::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_from_text, name_to_text};
 use serde::{Deserialize, Serialize};
 
 use crate::lock;

@@ -1,4 +1,4 @@
-//! The decision log of all disks in one file: [`seekless_decisions`] as it happens, up to a bound.
+//! The decision log of all disks in one file: [`seekless_policy::decisions`] as it happens, up to a bound.
 //!
 //! At the bound the end is cut off, because a log with a gap could not be replayed. The last line says how
 //! many lines are missing. The file is written through a buffer, which is flushed with every report of the
@@ -10,9 +10,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use seekless_decisions::{Entry, FIRST_LINE, Line};
+use seekless_base::Nanos;
+use seekless_policy::decisions::{Entry, FIRST_LINE, Line};
 use seekless_policy::{Action, Config, Event};
-use seekless_units::Nanos;
 
 use crate::lock;
 

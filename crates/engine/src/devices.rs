@@ -9,12 +9,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use seekless_base::wants::PROGRESS_STEP;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology, mount_id};
 use seekless_policy::FileId;
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_wants::PROGRESS_STEP;
 
 use crate::addresses::FILES_MAX;
 use crate::door::Message;

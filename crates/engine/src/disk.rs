@@ -8,10 +8,10 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use seekless_base::Bytes;
 use seekless_kernel::identity::Identity;
 use seekless_policy::SizeReport;
-use seekless_profile::{DiskKind, DiskProfile, StoredProfile};
-use seekless_units::Bytes;
+use seekless_policy::profile::{DiskKind, DiskProfile, StoredProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::kind::is_block;
@@ -294,7 +294,7 @@ mod tests {
             sectors: None,
             folder: dir.path().join("sub"),
         };
-        let kind = DiskKind { seeks: true, lost: seekless_units::Nanos(5), depth: Bytes(6), at_once: 3 };
+        let kind = DiskKind { seeks: true, lost: seekless_base::Nanos(5), depth: Bytes(6), at_once: 3 };
         assert_eq!(known.kind(), None);
         known.remember_kind(kind);
         assert_eq!(known.kind(), Some(kind));

@@ -12,11 +12,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never, select_biased};
+use seekless_base::Nanos;
 use seekless_kernel::prefetch::{Source, give_back};
 use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
-use seekless_units::Nanos;
 
 use crate::aside::Left;
 use crate::bitrates::Bitrates;

@@ -7,14 +7,14 @@
 //! 1. its stored profile (`seekless disk profile`);
 //! 2. an earlier probe of this device in this boot (`<disk>.kind.json` beside the profiles; a device that is
 //!    attached again has another `diskseq`);
-//! 3. a probe now: some fifty small direct reads ([`seekless_profile::ProbeTimes`]) in under a second, of the
-//!    device or, if that cannot be opened, of the file in question; only while the disk has next to nothing
-//!    else to do;
+//! 3. a probe now: some fifty small direct reads ([`seekless_policy::profile::ProbeTimes`]) in under a
+//!    second, of the device or, if that cannot be opened, of the file in question; only while the disk has
+//!    next to nothing else to do;
 //! 4. the flag, until the disk has been idle for long enough.
 //!
 //! A disk that seeks may be a set of several behind one device. If its layout cannot be read
-//! ([`crate::layout`]), its concurrency limit is measured with it ([`seekless_profile::Concurrency`]): long
-//! reads, one to eight in flight, in under a second.
+//! ([`crate::layout`]), its concurrency limit is measured with it
+//! ([`seekless_policy::profile::Concurrency`]): long reads, one to eight in flight, in under a second.
 //!
 //! On a volume with late allocation, reads of unwritten space return at once, whatever lies below. So if a
 //! device seems not to seek, the probe is repeated on a file, if there is one.
@@ -32,11 +32,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use seekless_base::{Bytes, Nanos};
 use seekless_kernel::queue::{Queue, Usage, Used};
 use seekless_kernel::rawio::RawDisk;
 use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology, is_device_name};
-use seekless_profile::{Concurrency, DiskKind, PIECE, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, piece, place};
-use seekless_units::{Bytes, Nanos};
+use seekless_policy::profile::{
+    Concurrency, DiskKind, PIECE, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, piece, place,
+};
 use serde::Serialize;
 
 use crate::disk::Known;

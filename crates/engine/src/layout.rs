@@ -9,7 +9,7 @@
 //! A mirror adds one piece in flight per copy. A stripe is read by all its members together, so one long
 //! piece keeps nearly all of them at work; a few in flight fill the gaps of short pieces, and of the parity.
 //! Pieces are not shortened for that: with equal memory one long piece serves more than several short ones
-//! (`crates/sim/tests/sets.rs`).
+//! (`lab/sim/tests/sets.rs`).
 //!
 //! LVM, hardware RAID and virtual disks report no layout; there the concurrency limit is measured
 //! ([`crate::kind`]). A layout that contradicts itself or its device is ignored: one queue, one warning.
@@ -17,11 +17,11 @@
 use std::fs;
 use std::path::Path;
 
+use seekless_base::Lba;
 use seekless_kernel::topology::is_device_name;
 use seekless_kernel::topology::parts::{MEMBERS_MAX, actuators, linear, number, text};
 use seekless_policy::Config;
-use seekless_profile::STRIPED_AT_ONCE;
-use seekless_units::Lba;
+use seekless_policy::profile::STRIPED_AT_ONCE;
 
 /// What a device's layout means for its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use seekless_base::{Bytes, Nanos};
 use seekless_kernel::memory::{anonymous, page_cache_limit, pressure, swapped_in};
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::pool::{Held, Pool};
 use seekless_policy::{Event, FileId, MemoryLimit};
-use seekless_units::{Bytes, Nanos};
 
 use crate::disk_thread::DiskLoop;
 

@@ -464,14 +464,14 @@ mod tests {
         let at = tree.path().join("c");
         let fuse = match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             Ok(fuse) => fuse,
-            Err(why) => return seekless_skip::skipped(format!("/dev/fuse: {why}")),
+            Err(why) => return seekless_testing::skip::skipped(format!("/dev/fuse: {why}")),
         };
         // No process reads its requests.
         let with = format!("fd={},rootmode=40000,user_id=0,group_id=0", fuse.as_raw_fd());
         let with = CString::new(with).unwrap();
         let flags = rustix::mount::MountFlags::empty();
         if let Err(why) = rustix::mount::mount("hangs", &at, "fuse", flags, &*with) {
-            return seekless_skip::skipped(format!("a mount needs root: {why}"));
+            return seekless_testing::skip::skipped(format!("a mount needs root: {why}"));
         }
         let _mounted = Mounted(at);
         let (tell, told) = std::sync::mpsc::channel();
@@ -494,7 +494,7 @@ mod tests {
         if !done(Command::new("mkfs.ext4").args(["-q", "-O", "^filetype"]).arg(&image))
             || !done(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&at))
         {
-            return seekless_skip::skipped("no file system can be made and mounted here");
+            return seekless_testing::skip::skipped("no file system can be made and mounted here");
         }
         let _mounted = Mounted(at.clone());
         fs::remove_dir(at.join("lost+found")).unwrap();

@@ -1,10 +1,11 @@
-//! Misses that no door blocks, as requests whose answers reach no client ([`seekless_wants::behind_a_miss`]).
+//! Misses that no door blocks, as requests whose answers reach no client
+//! ([`seekless_base::wants::behind_a_miss`]).
 
 use std::os::fd::AsFd;
 
+use seekless_base::wants::{behind_a_miss, looked_at_behind};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{Demand, Event, FileId, Request, RequestId};
-use seekless_wants::{behind_a_miss, looked_at_behind};
 
 use crate::open_files::OpenFiles;
 

@@ -6,10 +6,10 @@
 //!              <- Order: bring the head of this file in, cancel --- Folder (lists, opens)
 //! ```
 //!
-//! [`seekless_successors`] decides which files, how many and until when. Listing a folder and opening a file
-//! may read from the disk, so a thread of its own does it: no reader and no other disk waits. A folder or
-//! file that cannot be listed or opened is skipped. Only descriptors of files whose heads are being requested
-//! are kept, so that a file system can be unmounted.
+//! [`seekless_policy::successors`] decides which files, how many and until when. Listing a folder and opening
+//! a file may read from the disk, so a thread of its own does it: no reader and no other disk waits. A folder
+//! or file that cannot be listed or opened is skipped. Only descriptors of files whose heads are being
+//! requested are kept, so that a file system can be unmounted.
 
 mod folder;
 
@@ -21,11 +21,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use seekless_base::{Lba, Nanos};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
+use seekless_policy::successors::{Action, FILES_AHEAD_MAX, Read, Stats, Successors, TURN_MAX, head, room};
 use seekless_policy::{Demand, Event, FileId, PAGE, Reason, Request, RequestId, Verdict};
-use seekless_successors::{Action, FILES_AHEAD_MAX, Read, Stats, Successors, TURN_MAX, head, room};
-use seekless_units::{Lba, Nanos};
 
 use crate::addresses::Edition;
 use crate::disk_thread::{DiskLoop, Pending};

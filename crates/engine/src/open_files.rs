@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
+use seekless_base::{Lba, SECTOR_BYTES};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_policy::{Event, FileId, ReadId};
-use seekless_units::{Lba, SECTOR_BYTES};
 
 use crate::addresses::{Addresses, Edition};
 use crate::aside::{Aside, IN_USE, Left};

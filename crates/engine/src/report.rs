@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use seekless_ledger::{Ratios, Totals};
+use seekless_policy::ledger::{Ratios, Totals};
 use seekless_policy::memory::MemoryReport;
 use seekless_policy::{Histogram, Reason, SizeReport};
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,7 @@ pub struct DiskReport {
     pub pieces_held_now: u64,
     /// Files that were read before their readers opened them. All zero without `--next-files on`.
     #[serde(default)]
-    pub next_files: seekless_successors::Stats,
+    pub next_files: seekless_policy::successors::Stats,
     /// The last read error.
     pub last_error: Option<String>,
     /// The disk's memory, and what bounds the budget.
@@ -206,7 +206,7 @@ pub struct Durations {
 
 impl Durations {
     pub(crate) fn of(h: &Histogram) -> Durations {
-        let edge = |at: seekless_units::Nanos| at.min(h.max()).as_millis_f64();
+        let edge = |at: seekless_base::Nanos| at.min(h.max()).as_millis_f64();
         Durations {
             count: h.count(),
             mean_ms: h.mean().as_millis_f64(),

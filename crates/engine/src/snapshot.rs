@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use seekless_base::{Lba, Nanos};
 use seekless_kernel::prefetch::Brought;
 use seekless_policy::{Histogram, Outcome, Stats};
-use seekless_units::{Lba, Nanos};
 
 use crate::lock;
 
@@ -25,7 +25,7 @@ pub struct Snapshot {
     /// Number of pinned ranges, as counted by the pinner.
     pub pinned: Arc<AtomicUsize>,
     /// Files that were read before their readers opened them.
-    pub next_files: Arc<Mutex<seekless_successors::Stats>>,
+    pub next_files: Arc<Mutex<seekless_policy::successors::Stats>>,
     /// The last read error.
     pub last_error: Option<String>,
     /// The measured media rate, bytes a second; 0 without a profile.

@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use seekless_base::Lba;
+use seekless_base::wants::{CallKind, DoorLimits, Want};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
-use seekless_units::Lba;
-use seekless_wants::{CallKind, DoorLimits, Want};
 
 use crate::addresses::Edition;
 use crate::aside::Left;

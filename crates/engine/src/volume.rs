@@ -29,11 +29,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use seekless_base::{Lba, SECTOR_BYTES};
 use seekless_kernel::btrfs::{self, ChunkMap, Profile};
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::topology::{Backing, Dev, Topology};
 use seekless_policy::Config;
-use seekless_units::{Lba, SECTOR_BYTES};
 
 use crate::kind::RETRY;
 use crate::layout::Layout;

@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use made::{FILE_BYTES, make};
+use seekless_base::Bytes;
 use seekless_engine::{Completion, Engine, ForwardedCall, InProcess, Settings, Submitted};
 use seekless_kernel::btrfs::Volume;
-use seekless_units::Bytes;
 
 /// Timeout of every wait.
 const NEVER: Duration = Duration::from_secs(60);

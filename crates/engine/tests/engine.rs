@@ -11,15 +11,15 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
-use seekless_decisions::{Entry, FIRST_LINE, Line};
+use seekless_base::{Bytes, FileId};
 use seekless_engine::{
     Completion, DecisionLog, DiskReport, Engine, ForwardedCall, InProcess, Refused, Settings, Submitted,
 };
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::resident_prefix;
+use seekless_policy::decisions::{Entry, FIRST_LINE, Line};
+use seekless_policy::sizing::controller::Params;
 use seekless_policy::{AheadConfig, DiskEngine, Mode, Sizing, Taken};
-use seekless_sizing::controller::Params;
-use seekless_units::{Bytes, FileId};
 
 /// Timeout of every wait. It measures no speed, only the difference between slow and never.
 const NEVER: Duration = Duration::from_secs(30);

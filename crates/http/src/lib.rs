@@ -17,4 +17,4 @@ pub mod path;
 pub mod prefer;
 pub mod serve;
 
-pub use seekless_parts::{blockmap, multipart, range};
+pub use seekless_base::parts::{blockmap, multipart, range};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Site, get, settings};
-use seekless_browser::{chromium, reported};
 use seekless_http::digest::{self, Algorithm};
 use seekless_http::serve::Server;
+use seekless_testing::browser::{chromium, reported};
 use serde_json::Value;
 
 /// A page that imports the page's own module and reports what `body` returns.

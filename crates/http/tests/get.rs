@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Site, get, settings};
+use seekless_base::{Exit, Fault};
 use seekless_http::digest::{self, Algorithm};
 use seekless_http::get::{Options, Outcome, Progress, Proxies, download, trust};
 use seekless_http::multipart::{Found, Reader};
 use seekless_http::serve::{Server, tls};
-use seekless_units::{Exit, Fault};
 
 /// What was said of attempts that failed.
 #[derive(Default)]
@@ -83,7 +83,7 @@ fn one_read_serves_many() {
     let site = Site::on_disk();
     let film = site.film("f", 24_000_000);
     let mut own = settings(&site.root);
-    own.rate = Some(seekless_units::Bytes::mib(12));
+    own.rate = Some(seekless_base::Bytes::mib(12));
     let server = Server::start(own).unwrap();
     let url = format!("{}f", server.url());
     let clients: Vec<_> = (0..10)

@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::{Site, get, settings};
+use seekless_frontend::metrics::{Address, MetricsServer};
 use seekless_http::serve::Server;
-use seekless_metrics::{Address, MetricsServer};
 
 #[test]
 fn answers_are_counted_at_the_metrics_address() {

@@ -249,7 +249,7 @@ fn cold_files_come_whole_too() {
 /// What a player says of its playback reaches the disk's queue.
 #[test]
 fn the_engine_hears_of_deadline_and_bitrate() {
-    use seekless_decisions::{Entry, Line};
+    use seekless_policy::decisions::{Entry, Line};
     use seekless_policy::{Demand, Event};
     let site = Site::on_disk();
     site.film("f", 2_000_000);
@@ -448,7 +448,7 @@ fn a_port_in_use_is_said() {
     let mut second = settings(&site.root);
     second.listen = server.address();
     let fault = Server::start(second).unwrap_err();
-    assert_eq!(fault.exit, seekless_units::Exit::Busy);
+    assert_eq!(fault.exit, seekless_base::Exit::Busy);
     server.stop();
 }
 
@@ -457,7 +457,7 @@ fn a_rate_is_kept() {
     let site = Site::new();
     site.film("f", 300_000);
     let mut own = settings(&site.root);
-    own.rate = Some(seekless_units::Bytes(100_000));
+    own.rate = Some(seekless_base::Bytes(100_000));
     let server = Server::start(own).unwrap();
     let began = Instant::now();
     let answer: Answer = get(server.address(), "/f", &[]);
@@ -562,7 +562,7 @@ fn what_an_upper_cache_has_is_given_back_when_its_room_is_wanted() {
     let site = Site::on_disk();
     let (film, other) = (site.film("film", 16 << 20), site.film("other", 1 << 20));
     let mut own = settings(&site.root);
-    own.coordinate = Upper::Returns(Some(seekless_units::Bytes::mib(16)));
+    own.coordinate = Upper::Returns(Some(seekless_base::Bytes::mib(16)));
     own.engine.include_ssd = true;
     own.engine.spindle.ahead = Some(seekless_policy::AheadConfig::default());
     let server = Server::start(own).unwrap();
@@ -751,7 +751,7 @@ fn one_digest_serves_all_who_wait_for_it_and_too_many_go_without() {
     }
     let shared = site.film("shared", 12 << 20);
     let mut own = settings(&site.root);
-    own.digest_max = seekless_units::Bytes(1 << 40);
+    own.digest_max = seekless_base::Bytes(1 << 40);
     let server = Server::start(own).unwrap();
     let mut all: Vec<TcpStream> = (0..20).map(|_| wish(server.address(), "/shared")).collect();
     let (value, _) = digest::of(Algorithm::Sha256, &mut shared.as_slice()).unwrap();

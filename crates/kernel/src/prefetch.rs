@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 use rustix::mm;
-use seekless_wants::{PIECE, parts};
+use seekless_base::wants::{PIECE, parts};
 
 use crate::deferred::{Closer, DeferredFd};
 use crate::residency::{cachestat, mincore, page_bytes, pages_of};

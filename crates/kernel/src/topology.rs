@@ -36,7 +36,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use seekless_units::escaped;
+use seekless_base::escaped;
 
 use crate::fstype::{self, Reads};
 

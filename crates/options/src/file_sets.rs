@@ -1,8 +1,8 @@
 //! How much of a disk file sets get: options of the commands that serve them, real or simulated.
 
 use clap::Args;
+use seekless_base::share;
 use seekless_policy::{Config, DEFAULT_SHARE};
-use seekless_units::share;
 
 /// How much of a disk file sets get.
 #[derive(Args, Clone, Debug)]

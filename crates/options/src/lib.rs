@@ -2,8 +2,8 @@
 //! in how much memory. Meaning, range, default and error message of an option are the same everywhere, the
 //! simulator included.
 //!
-//! [`PolicyOptions`] builds the configuration of the policy and knows nothing of a running engine. The feature
-//! `engine` adds [`EngineOptions`], which turns it into the settings of a running one.
+//! [`PolicyOptions`] builds the configuration of the policy and knows nothing of a running engine; `EngineOptions` of
+//! the crate `frontend` turns it into the settings of a real one.
 //!
 //! Must not know: the doors, and the other options of a command.
 
@@ -11,20 +11,13 @@ mod file_sets;
 mod policy;
 mod preset;
 mod queue;
-mod set;
 mod table2;
 mod values;
 
-#[cfg(feature = "engine")]
-mod engine;
-
-#[cfg(feature = "engine")]
-pub use engine::EngineOptions;
 pub use file_sets::FileSetOptions;
 pub use policy::PolicyOptions;
 pub use preset::Preset;
 pub use queue::QueueOptions;
-pub use set::SetOptions;
 pub use table2::Table2;
 pub use values::{on_off, seconds, week_at_most};
 

@@ -1,14 +1,14 @@
 //! Options of the policy: from a command line to the configuration of a disk queue.
 
 use clap::Args;
+use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_policy::memory::BUDGET_MIN;
+use seekless_policy::sizing::bitrate::BitrateRule;
+use seekless_policy::sizing::competitive::Start;
+use seekless_policy::sizing::controller::AdjustBy;
 use seekless_policy::{
     AheadConfig, Config, DEFAULT_PREFETCH, LongestWait, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
-use seekless_sizing::bitrate::BitrateRule;
-use seekless_sizing::competitive::Start;
-use seekless_sizing::controller::AdjustBy;
-use seekless_units::{Bytes, Exit, Fault, Nanos};
 
 use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds};
 
@@ -179,7 +179,7 @@ impl PolicyOptions {
 mod tests {
     use super::*;
     use clap::{CommandFactory, Parser};
-    use seekless_sizing::controller::Params;
+    use seekless_policy::sizing::controller::Params;
 
     #[derive(Parser)]
     struct Words {

@@ -1,8 +1,8 @@
 //! Named sets of values: the defaults of Seekless, and those of each paper.
 
 use clap::ValueEnum;
+use seekless_policy::sizing::controller::AdjustBy;
 use seekless_policy::{DEFAULT_PREFETCH, OrderKind, Prefetch};
-use seekless_sizing::controller::AdjustBy;
 
 /// A set of values for options that are not given. An option that is given always wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -1,8 +1,8 @@
 //! How a disk's queue is served: options of the commands with the paper's daemon, real or simulated.
 
 use clap::Args;
+use seekless_base::Bytes;
 use seekless_policy::Config;
-use seekless_units::Bytes;
 
 use crate::policy::PREFETCH_MAX;
 use crate::{BOUNDS, PAPERS};
@@ -46,7 +46,7 @@ pub struct QueueOptions {
 
 /// Bytes of a read that are still missing. More than the longest read would mean nothing.
 fn overlap(text: &str) -> Result<Bytes, String> {
-    let bytes: Bytes = text.parse().map_err(|e: seekless_units::ParseBytesError| e.to_string())?;
+    let bytes: Bytes = text.parse().map_err(|e: seekless_base::ParseBytesError| e.to_string())?;
     if bytes > PREFETCH_MAX { Err(format!("write at most {PREFETCH_MAX}")) } else { Ok(bytes) }
 }
 

@@ -2,8 +2,8 @@
 //! defaults.
 
 use clap::Args;
-use seekless_sizing::controller::{AdjustBy, Params};
-use seekless_units::{Bytes, Exit, Fault, Nanos};
+use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_policy::sizing::controller::{AdjustBy, Params};
 
 use crate::PAPERS;
 

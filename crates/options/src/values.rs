@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 /// `on` or `off`.
 ///

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use seekless_skip::skipped;
+use seekless_testing::skip::skipped;
 
 const FILES: usize = 100;
 

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 
-use seekless_skip::skipped;
+use seekless_testing::skip::skipped;
 
 #[test]
 fn the_python_package_passes_its_tests() {

@@ -1,6 +1,6 @@
 //! One batch of a list: taken, looked up, sorted.
 
-use seekless_filesets::side_by_side;
+use seekless_policy::filesets::side_by_side;
 
 use crate::hints;
 use crate::look::{self, By, Found, Look};

@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use seekless_units::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Exit, Fault};
 use serde::Serialize;
 use tar::{Builder, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rustix::fs::FileType;
+use seekless_base::{Bytes, Exit, Fault};
 use seekless_kernel::residency;
-use seekless_units::{Bytes, Exit, Fault};
 
 use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
 use crate::batch::{self, BATCH_PATHS, Batch};

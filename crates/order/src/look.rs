@@ -10,12 +10,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use seekless_base::part_of;
 use seekless_kernel::extents;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
 use seekless_kernel::residency::{self, Residency};
 use seekless_kernel::topology::{Backing, Dev, Topology};
-use seekless_units::part_of;
 
 use crate::holes::{self, Stretch};
 use crate::sequence::{At, Place};

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use seekless_kernel::extents::extents;
 use seekless_kernel::memory::Refaults;
-use seekless_skip::skipped;
+use seekless_testing::skip::skipped;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

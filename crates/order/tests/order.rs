@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use seekless_kernel::extents::extents;
 use seekless_kernel::residency::{cachestat, mincore, page_bytes};
-use seekless_skip::skipped;
+use seekless_testing::skip::skipped;
 
 /// A folder beside the build, which is on a disk where `/tmp` may not be.
 fn folder() -> tempfile::TempDir {

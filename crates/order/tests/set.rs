@@ -16,7 +16,7 @@ use std::time::Duration;
 use seekless_kernel::extents::extents;
 use seekless_kernel::residency::{cachestat, mincore, page_bytes};
 use seekless_order::{By, Failure, How, Item, Options, ReadBy, Set, order};
-use seekless_skip::skipped;
+use seekless_testing::skip::skipped;
 
 /// A folder beside the build, which is on a disk where `/tmp` may not be.
 fn folder() -> tempfile::TempDir {

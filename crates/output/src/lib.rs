@@ -11,6 +11,8 @@
 //!
 //! Must not know: what is given out; who asked for it.
 
+pub mod chart;
+pub mod input;
 pub mod lines;
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -24,7 +26,7 @@ pub use indicatif::ProgressBar;
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 pub use lines::{LogLines, escaped, joined, json_escaped, say, say_lines};
 use rustix::fs::OFlags;
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 use serde::Serialize;
 
 /// How long [`offer`] waits for a reader that takes nothing.

@@ -1,5 +1,5 @@
 //! Lines for people: on a terminal, in a journal, in a log. Names in them are others', so every line passes
-//! through here and is escaped here ([`seekless_units::escaped`]).
+//! through here and is escaped here ([`seekless_base::escaped`]).
 //!
 //! | what | by |
 //! | --- | --- |
@@ -14,11 +14,11 @@
 use std::fmt::Arguments;
 use std::io::{self, Write};
 
-pub use seekless_units::escaped;
-use seekless_units::{is_unsafe_to_print, lines_escaped};
+pub use seekless_base::escaped;
+use seekless_base::{is_unsafe_to_print, lines_escaped};
 
 /// Writes a line to standard error, escaped and at once. Where that is closed it is lost, without a panic.
-/// Called by its whole name, `seekless_output::eprintln!`: the standard library's escapes nothing.
+/// Called by its whole name, `crate::eprintln!`: the standard library's escapes nothing.
 #[macro_export]
 macro_rules! eprintln {
     ($($what:tt)*) => { $crate::say(format_args!($($what)*)) };

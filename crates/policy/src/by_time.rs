@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 /// Keys and the times at which they are due.
 #[derive(Clone, Debug)]

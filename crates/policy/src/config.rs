@@ -2,19 +2,19 @@
 
 use alloc::vec::Vec;
 
-use seekless_profile::DiskProfile;
-use seekless_units::{Bytes, Lba, Nanos, words};
-use seekless_wants::DoorLimits;
+use seekless_base::wants::DoorLimits;
+use seekless_base::{Bytes, Lba, Nanos, words};
 use serde::{Deserialize, Serialize};
 
 use crate::constants::Constants;
 use crate::drops;
 use crate::memory::MemoryLimit;
+use crate::profile::DiskProfile;
 use crate::{BitrateRule, Sizing, StreamConfig};
 
 /// Everything is read in whole pages of this many bytes. Larger hardware pages are a multiple of it, and the
 /// driver reads whole hardware pages anyway.
-pub use seekless_wants::PAGE;
+pub use seekless_base::wants::PAGE;
 
 /// The prefetch size of the paper (\[L\] 6, "unless otherwise specified"), good for the drives of its time.
 pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
@@ -166,7 +166,7 @@ pub struct Config {
     /// The algorithm for the prefetch size, in modes that prefetch.
     pub sizing: Sizing,
     /// Start value of an automatic size; `None`: derived from the disk's profile and the memory
-    /// ([`seekless_sizing::start_size`]).
+    /// ([`crate::sizing::start_size`]).
     pub start_size: Option<Bytes>,
     /// How the size is scaled for streams below the highest bitrate.
     pub scale: BitrateRule,
@@ -189,7 +189,7 @@ pub struct Config {
     /// set of spindles behind one address space. 1 to 64. With two, a single spindle seeks between them; with
     /// one, a set leaves spindles idle.
     pub in_flight: usize,
-    /// Whether this number is found by trial while the device is busy ([`seekless_profile::LoadTrial`]),
+    /// Whether this number is found by trial while the device is busy ([`crate::profile::LoadTrial`]),
     /// until [`crate::Event::InFlight`] gives it. Only in the serialising modes.
     pub find_in_flight: bool,
     /// Start addresses of the parts of the device with their own heads (members of a linear set, actuators),
@@ -203,8 +203,8 @@ pub struct Config {
     /// ends, small enough that scheduler and drive have nothing to interleave.
     pub overlap: Bytes,
     /// Number of small reads in flight on each part of the device in the serialising modes, each at most
-    /// [`seekless_wants::PIECE`] long. None takes long, and the drive orders them better than a sweep because
-    /// it knows its rotation. 1 to 64.
+    /// [`seekless_base::wants::PIECE`] long. None takes long, and the drive orders them better than a sweep
+    /// because it knows its rotation. 1 to 64.
     pub small_in_flight: usize,
     /// Maximum number of waiting requests, and of queued pieces. At least 1.
     pub queue_max: usize,

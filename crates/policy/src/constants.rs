@@ -1,11 +1,12 @@
 //! The constants of the read path, in one place.
 //!
 //! None of these numbers can be derived from the disk's profile, from observation or from memory. They are
-//! not options: a user has no reason to change them. The simulator accepts other values (`seekless sim serve
-//! --constant NAME=VALUE`), and `seekless lab run sensitivity --sim` shows the effect of half and double of
+//! not options: a user has no reason to change them. The simulator accepts other values (`seekless-lab sim
+//! serve
+//! --constant NAME=VALUE`), and `seekless-lab run sensitivity --sim` shows the effect of half and double of
 //! each.
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The constants. Times are in seconds, sizes in bytes, shares within 0 to 1 unless stated otherwise.

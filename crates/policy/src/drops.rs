@@ -6,7 +6,7 @@
 
 use alloc::collections::VecDeque;
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 use crate::FileId;
 use crate::engine::RANGES_MAX;

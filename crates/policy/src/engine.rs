@@ -26,7 +26,7 @@ mod resident;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
 
 use crate::config::IN_FLIGHT_MAX;
 use crate::drops::Drops;
@@ -35,16 +35,16 @@ use crate::files::Files;
 use crate::holes::Holes;
 use crate::memory::{Memory, Seen};
 use crate::pins::Pins;
+use crate::profile::{DiskProfile, LoadTrial};
 use crate::service::ServiceModel;
+use crate::sizing::controller::DiskClock;
+use crate::sizing::{AsAsked, start_size};
 use crate::spindle::Spindle;
+use crate::successors::DiskOrder;
 use crate::{Action, Config, Event, FileId, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict};
 use file_sets::Awaited;
 use follow::Following;
 pub use misses::LEFT_ALONE;
-use seekless_profile::{DiskProfile, LoadTrial};
-use seekless_sizing::controller::DiskClock;
-use seekless_sizing::{AsAsked, start_size};
-use seekless_successors::DiskOrder;
 
 /// Bound on the ranges in one list: the map of extents, hints for the driver, ranges to renew, ranges to give
 /// back again. Beyond it the oldest range or the newest hint is dropped. The map has room for four ranges of

@@ -1,6 +1,6 @@
 //! What goes into a [`crate::DiskEngine`] and what comes out of it.
 
-use seekless_units::{FileId, Lba, Nanos, words};
+use seekless_base::{FileId, Lba, Nanos, words};
 
 use crate::memory::MemoryLimit;
 

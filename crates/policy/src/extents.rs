@@ -21,9 +21,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use seekless_ledger::{Totals, add};
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
+use crate::ledger::{Totals, add};
 use crate::recency::{Recency, Turn};
 
 /// State of a range.

@@ -5,7 +5,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 use crate::FileId;
 

@@ -8,7 +8,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use seekless_wants::PIECE;
+use seekless_base::wants::PIECE;
 
 use crate::{FOUND_MAX, FileId, PAGE};
 

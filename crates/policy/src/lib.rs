@@ -108,9 +108,15 @@
 extern crate alloc;
 
 pub mod constants;
+pub mod decisions;
+pub mod filesets;
+pub mod ledger;
 pub mod memory;
 pub mod pool;
+pub mod profile;
 pub mod recency;
+pub mod sizing;
+pub mod successors;
 
 mod by_time;
 mod config;
@@ -139,10 +145,11 @@ pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request,
 pub use memory::MemoryLimit;
 pub(crate) use order::{Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
-pub use seekless_ledger::{Histogram, Totals};
-pub use seekless_sizing::bitrate::BitrateRule;
-pub use seekless_sizing::{EndEvidence, Prefetch, PrefetchSize, SizeReport, Sizing};
-pub use seekless_units::FileId;
+pub use seekless_base::FileId;
 pub use stats::{FileSetStats, Stats};
 pub use stream::StreamConfig;
 pub(crate) use stream::{Stream, StreamId, Streams};
+
+pub use crate::ledger::{Histogram, Totals};
+pub use crate::sizing::bitrate::BitrateRule;
+pub use crate::sizing::{EndEvidence, Prefetch, PrefetchSize, SizeReport, Sizing};

@@ -20,7 +20,7 @@
 
 use alloc::collections::VecDeque;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::AheadConfig;

@@ -4,7 +4,7 @@ mod sweep;
 
 pub(crate) use sweep::Sweep;
 
-use seekless_units::{Lba, Nanos};
+use seekless_base::{Lba, Nanos};
 
 use crate::{FileId, ReadId};
 

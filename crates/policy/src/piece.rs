@@ -6,8 +6,8 @@
 
 use alloc::vec::Vec;
 
-use seekless_units::{Lba, Nanos, SECTOR_BYTES};
-use seekless_wants::{TO_END, Want};
+use seekless_base::wants::{TO_END, Want};
+use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 
 use crate::{FileId, PAGE, ReadId, RequestId, StreamId};
 

@@ -6,7 +6,7 @@
 
 use alloc::collections::BTreeMap;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
 
 use crate::memory::{BUDGET_MIN, FREED_AT_ONCE, REPORT_EVERY};
 

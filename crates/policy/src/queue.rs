@@ -106,7 +106,7 @@ mod tests {
     use crate::{FileId, ReadId, RequestId};
     use alloc::vec;
     use proptest::prelude::*;
-    use seekless_units::Nanos;
+    use seekless_base::Nanos;
 
     fn piece(id: u64, kind: u32) -> Piece {
         let bit = |n: u32| kind >> n & 1 == 1;

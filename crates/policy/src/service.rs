@@ -11,9 +11,10 @@
 //! If the assumed disk is so slow that no time is left for a switch, its times are scaled to those of this
 //! disk, because disks have the ratio of switch and transfer in common.
 
-use seekless_profile::DiskProfile;
-use seekless_sizing::controller::RECENT;
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
+
+use crate::profile::DiskProfile;
+use crate::sizing::controller::RECENT;
 
 /// Weight of the assumed profile, in reads.
 const ASSUMED_READS: f64 = 8.0;

@@ -6,7 +6,7 @@
 //! read before all others, in disk order, until nothing is owed. Time beyond their share, when the disk had
 //! time left over, is counted against them for at most one turn.
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 /// Time owed to file sets when their turn begins. A turn costs a switch to the place of the file set and one
 /// back, and a blocked client waits for all of it. At half, the switches take twice as much of the disk's

@@ -13,8 +13,8 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use seekless_units::{Lba, Nanos, part_of};
-use seekless_wants::PIECE;
+use seekless_base::wants::PIECE;
+use seekless_base::{Lba, Nanos, part_of};
 
 use crate::by_time::ByTime;
 use crate::piece::{Flight, Piece, Plan, Turn, Waiter};

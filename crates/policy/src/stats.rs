@@ -1,6 +1,6 @@
 //! The counters of one disk's engine.
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 use crate::memory::MemoryReport;
 use crate::{Histogram, Reason, SizeReport, Totals, Verdict};

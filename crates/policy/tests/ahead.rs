@@ -1,13 +1,13 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence.
 
+use seekless_base::{Bytes, Lba, Nanos};
+use seekless_policy::profile::DiskProfile;
+use seekless_policy::sizing::competitive::Start;
+use seekless_policy::sizing::controller::Params;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, ReadId,
     Reason, Request, RequestId, Sizing, Taken, Verdict,
 };
-use seekless_profile::DiskProfile;
-use seekless_sizing::competitive::Start;
-use seekless_sizing::controller::Params;
-use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;

@@ -1,11 +1,11 @@
 //! The size found by its gradient without reading ahead, as in \[A\]: it learns from hits too.
 
+use seekless_base::{Bytes, Lba, Nanos};
+use seekless_policy::sizing::controller::{AdjustBy, Params};
 use seekless_policy::{
     Access, Action, Config, Demand, DiskEngine, Event, FileId, OrderKind, Outcome, Request, RequestId,
     Sizing, Taken,
 };
-use seekless_sizing::controller::{AdjustBy, Params};
-use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;
 const RANGE: u64 = M / 2;

@@ -14,11 +14,11 @@ use common::{Logged, Ranges, replay};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, Event, FOUND_MAX, FileId, LongestWait, MemoryLimit, Mode,
     Outcome, PAGE, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
-use seekless_units::{Bytes, Lba, Nanos};
 
 /// Number of clients at once; below, number of files.
 const CLIENTS: usize = 6;

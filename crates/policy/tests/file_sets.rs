@@ -5,11 +5,11 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::Logged;
+use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
     Action, AheadConfig, Config, Demand, Event, FileId, OrderKind, Outcome, ReadId, Request, RequestId,
     Verdict,
 };
-use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;

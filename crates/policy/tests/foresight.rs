@@ -1,10 +1,10 @@
 //! Memory by next use, case by case: what leaves when it is full, what stays, and what is learnt about the
 //! size of memory.
 
+use seekless_base::{Bytes, Nanos};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, DiskEngine, Event, FileId, LongestWait, MemoryLimit, Outcome, Taken,
 };
-use seekless_units::{Bytes, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;

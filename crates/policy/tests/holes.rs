@@ -1,10 +1,10 @@
 //! Holes, which no disk delivers, and files that the driver is to close.
 
+use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, Outcome, ReadId, Reason, Request,
     RequestId, Taken, Verdict,
 };
-use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use seekless_base::{Bytes, Lba, Nanos};
+use seekless_policy::sizing::competitive::Start;
+use seekless_policy::sizing::controller::Params;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, Request,
     RequestId, Sizing, Taken, Verdict,
 };
-use seekless_sizing::competitive::Start;
-use seekless_sizing::controller::Params;
-use seekless_units::{Bytes, Lba, Nanos};
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;

@@ -3,11 +3,11 @@
 mod common;
 
 use common::Logged;
+use seekless_base::{Bytes, Nanos};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request,
     RequestId, StreamConfig, Taken,
 };
-use seekless_units::{Bytes, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use common::strategies::{amount, config, demand, taken};
 use common::{Flight, Logged, replay};
 use proptest::prelude::*;
+use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
     Access, Action, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, PAGE, ReadId, Request,
     RequestId, Taken,
 };
-use seekless_units::{Bytes, Lba, Nanos};
 
 /// One step of a test. Numbers are reduced to what exists at that moment.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! The disk queue, case by case: the papers' modes, attaching, early answers, overlap, giving up.
 
+use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, LongestWait, Mode,
     OrderKind, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
-use seekless_units::{Bytes, Lba, Nanos};
 
 const M: u64 = 1 << 20;
 const K: u64 = 1 << 10;
@@ -512,7 +512,7 @@ fn a_deadline_too_far_off_is_cut_to_what_a_caller_waits() {
 fn a_bitrate_told_with_a_request_sizes_its_piece() {
     let played_at = |bitrate| Demand { bitrate, ..Demand::default() };
     let first_piece = |bitrate| {
-        let scale = seekless_sizing::bitrate::BitrateRule::SquareRoot;
+        let scale = seekless_policy::sizing::bitrate::BitrateRule::SquareRoot;
         let ahead = Some(seekless_policy::AheadConfig::default());
         let mut s = DiskEngine::new(Config {
             prefetch: Bytes::mib(4),

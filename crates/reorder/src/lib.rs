@@ -40,7 +40,7 @@ mod tests;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use seekless_units::Bytes;
+use seekless_base::Bytes;
 
 pub use circus::Circus;
 pub use client::Role;

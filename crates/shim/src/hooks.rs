@@ -7,7 +7,7 @@
 #![allow(clippy::missing_safety_doc)] // The contract of each is that of the C function it intercepts.
 
 use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, iovec, off_t, size_t, ssize_t};
-use seekless_wants::{PAGE, advised, is_page_aligned};
+use seekless_base::wants::{PAGE, advised, is_page_aligned};
 use seekless_wire::Call;
 
 use crate::judge::{After, Length, Moved, Place, before, before_mapped, says, says_of_mapping};

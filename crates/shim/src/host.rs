@@ -116,7 +116,7 @@ pub(crate) fn iovec_bytes(vectors: *const libc::iovec, count: c_int) -> Option<u
     // IOV_MAX, the kernel's UIO_MAXIOV.
     const VECTORS_MAX: c_int = 1024;
     /// It is enough to check one address in each smallest page that the array touches.
-    const CHECK_EVERY: usize = seekless_wants::PAGE as usize;
+    const CHECK_EVERY: usize = seekless_base::wants::PAGE as usize;
     if !(1..=VECTORS_MAX).contains(&count) {
         return None;
     }

@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use libc::{c_int, off_t};
 use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
+use seekless_base::wants::{Want, passes};
 use seekless_kernel::residency::{self, Residency};
 use seekless_kernel::ring::Record;
-use seekless_wants::{Want, passes};
 use seekless_wire::{Call, Mode, Tracked};
 
 use crate::advice::ADVICE;

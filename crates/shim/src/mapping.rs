@@ -60,7 +60,7 @@ pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
     let file = open(path, OFlags::NONBLOCK | OFlags::NOCTTY)?;
     is_it(&rustix::fs::fstat(&file).ok()?, &area)?;
     let (offset, length) =
-        seekless_wants::mapped(address as u64, length as u64, area.start, area.end, area.offset)?;
+        seekless_base::wants::mapped(address as u64, length as u64, area.start, area.end, area.offset)?;
     Some(Mapped { file, offset, length })
 }
 

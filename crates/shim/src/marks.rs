@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use seekless_wants::Want;
+use seekless_base::wants::Want;
 
 /// Validity of a mark in milliseconds. Long enough that reading cached data again costs a round trip at most
 /// a few hundred times a second. Short enough that the kernel's own read-ahead, which continues by itself
@@ -99,7 +99,7 @@ fn clock(now_ms: u64) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seekless_wants::PIECE;
+    use seekless_base::wants::PIECE;
 
     const SIZE: u64 = 10 * PIECE + 5;
 

@@ -1,7 +1,7 @@
 //! How a `sendfile` of a whole file is divided into parts.
 
 use libc::{size_t, ssize_t};
-use seekless_wants::SERVE_LOOK_MAX;
+use seekless_base::wants::SERVE_LOOK_MAX;
 
 /// Length of a part: the bytes that `seekless serve` sends at once, for the same reason. A socket takes about
 /// as much, so the parts for a slow client follow at the pace of its link.

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use seekless_wants::CallKind;
+use seekless_base::wants::CallKind;
 
 macro_rules! vocabulary {
     ($(#[$doc:meta])* $name:ident, $field:literal { $($(#[$vdoc:meta])* $variant:ident = $number:literal, $text:literal;)+ }) => {

@@ -32,7 +32,7 @@ pub fn seekless(sockets: &[&dyn AsFd]) -> Command {
         "export LISTEN_PID=$$ LISTEN_FDS={} LISTEN_FDNAMES={names}; exec \"$@\" 3<&0 </dev/null {second}",
         sockets.len()
     );
-    command.args(["-c", &script, "sh", SEEKLESS]);
+    command.args(["-c", &script, "sh"]).arg(&*SEEKLESS);
     command.stdin(own(&sockets[0]));
     if let Some(second) = sockets.get(1) {
         command.stdout(own(second));

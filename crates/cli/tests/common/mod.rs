@@ -3,7 +3,6 @@
 #![allow(unreachable_pub, reason = "shared by the test programs beside it")]
 
 pub mod activated;
-pub mod disk;
 pub mod http;
 pub mod http2;
 
@@ -11,28 +10,34 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The binary under test.
-pub const SEEKLESS: &str = env!("CARGO_BIN_EXE_seekless");
+/// The program under test. The laboratory's tests share this module: they build it first, as the shim below.
+pub static SEEKLESS: LazyLock<PathBuf> = LazyLock::new(|| match option_env!("CARGO_BIN_EXE_seekless") {
+    Some(program) => program.into(),
+    None => built("seekless-cli", "seekless"),
+});
 
-/// libseekless.so of the same build, brought up to date first: `cargo test` builds the binary for us, but not a library
-/// nothing links, and one of yesterday would be tested in its place.
+/// What a package builds, beside the test programs, brought up to date first: `cargo test` builds the binary for us,
+/// but not another package's, nor a library nothing links, and one of yesterday would be tested in its place.
+fn built(package: &str, file: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(Path::parent).unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--locked", "--package", package]);
+    build.args(folder.ends_with("release").then_some("--release"));
+    assert!(build.status().expect("cargo runs").success(), "{package} does not build");
+    folder.join(file)
+}
+
+/// libseekless.so of the same build.
 pub fn shim() -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let release = Path::new(SEEKLESS).parent().is_some_and(|d| d.ends_with("release"));
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "--package", "seekless-shim"]);
-        build.args(release.then_some("--release"));
-        assert!(build.status().expect("cargo runs").success(), "the shim does not build");
-        Path::new(SEEKLESS).with_file_name("libseekless.so")
-    };
-    BUILT.get_or_init(build).clone()
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| built("seekless-shim", "libseekless.so"));
+    BUILT.clone()
 }
 
 /// A folder that server workers of another user may enter.
@@ -70,7 +75,7 @@ impl Daemon {
 
     fn launch(dir: &Path, options: &[&str]) -> Daemon {
         let socket = dir.join("daemon.sock");
-        let mut command = Command::new(SEEKLESS);
+        let mut command = Command::new(&*SEEKLESS);
         command.args(["daemon", "--include-ssd", "--socket"]).arg(&socket).args(options);
         Daemon::of(command, socket)
     }
@@ -88,7 +93,7 @@ impl Daemon {
 
     /// Its status, if it answers.
     pub fn status(&self) -> Option<serde_json::Value> {
-        let out = Command::new(SEEKLESS)
+        let out = Command::new(&*SEEKLESS)
             .args(["daemon", "status", "--json", "-", "--socket"])
             .arg(&self.socket)
             .output()
@@ -134,7 +139,7 @@ pub struct Serving {
 impl Serving {
     /// Starts one on a free port and waits until it says which.
     pub fn start(root: &Path, options: &[&str]) -> Serving {
-        Serving::try_start(Command::new(SEEKLESS), root, options).expect("seekless serve starts")
+        Serving::try_start(Command::new(&*SEEKLESS), root, options).expect("seekless serve starts")
     }
 
     /// The same with a command that was prepared; `None` if it cannot be started or says nothing.

@@ -9,19 +9,20 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use seekless_base::{Exit, Fault};
+use seekless_frontend::advice::{scheduler, unavailable};
+use seekless_frontend::metrics::Address;
+use seekless_frontend::own_daemon;
+use seekless_frontend::status::StatusReport;
 use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::mounts::mounts;
-use seekless_metrics::Address;
 use seekless_options::seconds;
-use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{EngineArgs, SocketArgs};
 use crate::daemon::Daemon;
-use crate::observe::{Door, scheduler, unavailable};
-use crate::own_daemon;
+use crate::observe::Door;
 use crate::parent::die_with;
-use crate::status::StatusReport;
 
 /// Read ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
 /// program waits for it. It runs until SIGINT or SIGTERM; at SIGHUP it closes every file.

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use seekless_base::{Exit, Fault, Nanos};
+use seekless_frontend::metrics::Address;
 use seekless_kernel::fanotify::Scope;
-use seekless_metrics::Address;
 use seekless_options::{BOUNDS, seconds};
-use seekless_units::{Exit, Fault, Nanos};
 
 use super::{EngineArgs, SocketArgs};
 use crate::watch::{WatchSettings, supervisor, worker};

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use seekless_base::{Exit, Fault};
 use seekless_kernel::mounts::{Mounted, mounts};
-use seekless_units::{Exit, Fault};
 
 use super::finder::opens_by_number;
 use crate::watch::scope::mount_of;

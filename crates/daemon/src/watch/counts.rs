@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::status::WatchReport;
+use seekless_frontend::status::WatchReport;
 
 /// One counter.
 #[derive(Debug, Default)]

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
+use seekless_base::wants::{CallKind, DoorLimits, TO_END, Want};
 use seekless_engine::{
     Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, Transport, lock,
     run_first,
 };
+use seekless_frontend::status::WatchReport;
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
 use seekless_kernel::fanotify::{Event, Group};
 use seekless_kernel::prefetch::Source;
 use seekless_policy::{FileId, Taken};
-use seekless_wants::{CallKind, DoorLimits, TO_END, Want};
 
 use super::beats::{Beats, ROUND};
 use super::counts::Counts;
@@ -24,7 +25,6 @@ use super::scope::Folders;
 use crate::held::Registry;
 use crate::limits::Limits;
 use crate::settings::DaemonSettings;
-use crate::status::WatchReport;
 
 /// Maximum number of events that one thread takes at once if there are several threads, so that the others
 /// get some.

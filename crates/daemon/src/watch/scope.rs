@@ -12,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use seekless_base::{Exit, Fault};
 use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::mounts::{Mounted, mounts};
-use seekless_units::{Exit, Fault};
 
 #[derive(Debug)]
 struct Folder {
@@ -237,14 +237,14 @@ mod tests {
                 fs::write(file, "x").unwrap();
             }
             if rustix::mount::mount_bind(dir.path(), dir.path()).is_err() {
-                seekless_skip::skipped("a bind mount needs root");
+                seekless_testing::skip::skipped("a bind mount needs root");
                 return None;
             }
             let group = Group::new().and_then(|g| g.watch(dir.path(), Scope::Mount).map(|()| g));
             group
                 .inspect_err(|why| {
                     unmount(dir.path());
-                    seekless_skip::skipped(format!("no pre-content events here ({why:?})"));
+                    seekless_testing::skip::skipped(format!("no pre-content events here ({why:?})"));
                 })
                 .ok()
                 .map(|group| Mount { dir, group })

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use seekless_base::{Exit, Fault};
 use seekless_kernel::service::ServiceManager;
-use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::worker::READY;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use seekless_base::{Exit, Fault};
 use seekless_policy::{IN_FLIGHT_MAX, Mode};
-use seekless_units::{Exit, Fault};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Door, WatchSettings};
@@ -35,7 +35,7 @@ pub(crate) struct Worker {
     pub(crate) restarts: u64,
     pub(crate) stats_interval: Option<Duration>,
     pub(crate) json: Option<std::path::PathBuf>,
-    pub(crate) metrics: Option<seekless_metrics::Address>,
+    pub(crate) metrics: Option<seekless_frontend::metrics::Address>,
 }
 
 /// Runs until SIGTERM, SIGINT, or the end of the supervisor.

@@ -71,7 +71,7 @@ impl Gated {
                 Some(Gated { shared, session: Some(session), folder })
             }
             Err(error) => {
-                seekless_skip::skipped(format!("no FUSE file system can be mounted ({error})"));
+                seekless_testing::skip::skipped(format!("no FUSE file system can be mounted ({error})"));
                 None
             }
         }

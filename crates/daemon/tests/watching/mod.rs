@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_daemon::{StatusReport, WatchReport, control};
+use seekless_daemon::{StatusReport, WatchReport};
+use seekless_frontend::control;
 use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::residency::cachestat;
 
@@ -35,7 +36,7 @@ impl Place {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let dir = tempfile::tempdir_in(beside).unwrap();
         if let Err(error) = rustix::mount::mount_bind(dir.path(), dir.path()) {
-            seekless_skip::skipped(format!("a bind mount needs root ({error})"));
+            seekless_testing::skip::skipped(format!("a bind mount needs root ({error})"));
             return None;
         }
         let place = Place { dir };

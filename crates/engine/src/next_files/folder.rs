@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, openat, statx};
 use seekless_kernel::prefetch::Source;
 use seekless_policy::FileId;
-use seekless_successors::{ENTRIES_MAX, Entry};
+use seekless_policy::successors::{ENTRIES_MAX, Entry};
 
 use crate::addresses::Edition;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use seekless_base::{Bytes, Exit, Fault};
 use seekless_options::week_at_most;
-use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

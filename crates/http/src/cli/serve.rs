@@ -8,13 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use rustix::net::SocketType;
 use rustix::net::sockopt::{socket_acceptconn, socket_type};
+use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_frontend::EngineOptions;
+use seekless_frontend::metrics::{Address, MetricsServer};
 use seekless_kernel::service::{self, Passed, ServiceManager};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
-use seekless_metrics::{Address, MetricsServer};
-use seekless_options::{BOUNDS, EngineOptions, PAPERS, on_off, week_at_most};
+use seekless_options::{BOUNDS, PAPERS, on_off, week_at_most};
 use seekless_policy::Mode;
-use seekless_units::{Bytes, Exit, Fault, Nanos};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::serve::{Patience, Server, ServerSettings, Upper, tls};

@@ -11,7 +11,7 @@ use hyper::header::{
     RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 
 use super::connect::{connect, wants_login};
 use super::part::PartFile;

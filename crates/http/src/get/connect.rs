@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -44,7 +44,7 @@ pub fn trust(file: Option<&PathBuf>) -> Result<Trust, Fault> {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         Some(path) => {
             let wrong = |why: String| Fault::new(Exit::Usage, format!("--cacert {}: {why}", path.display()));
-            for certificate in CertificateDer::pem_slice_iter(&seekless_input::bytes(path)?) {
+            for certificate in CertificateDer::pem_slice_iter(&seekless_output::input::bytes(path)?) {
                 let certificate = certificate.map_err(|e| wrong(format!("{e}; give a PEM file")))?;
                 roots.add(certificate).map_err(|e| wrong(e.to_string()))?;
             }

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 use serde::Serialize;
 use tokio::sync::watch;
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 use crate::blockmap::BlockMap;

@@ -5,7 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 use url::{Position, Url};
 
 /// Longest part of what a server says that is repeated in a message.

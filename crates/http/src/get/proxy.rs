@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use hyper::header::HeaderValue;
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 use url::Url;
 
 use super::place::{self, Place, shown};

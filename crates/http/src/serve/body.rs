@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use seekless_base::wants::SERVE_LOOK_MAX;
 use seekless_engine::ClientDemand;
-use seekless_wants::SERVE_LOOK_MAX;
 
 use super::any_order::Download;
 use super::counters::Counters;

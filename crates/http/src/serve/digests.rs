@@ -288,7 +288,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    use seekless_units::Bytes;
+    use seekless_base::Bytes;
 
     use super::super::{Patience, Server, ServerSettings, Upper};
 

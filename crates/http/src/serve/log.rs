@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 
 use super::counters::Counters;
 

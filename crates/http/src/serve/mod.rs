@@ -45,10 +45,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use seekless_base::{Bytes, Exit, Fault};
 use seekless_engine::{Engine, FilesUsed, lock};
+use seekless_frontend::metrics::{Observation, defs};
 use seekless_kernel::memory::page_cache_limit;
-use seekless_metrics::{Observation, defs};
-use seekless_units::{Bytes, Exit, Fault};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -296,7 +296,7 @@ impl Server {
     }
 
     /// What a scrape is answered from.
-    pub fn source(&self) -> seekless_metrics::Source {
+    pub fn source(&self) -> seekless_frontend::metrics::Source {
         let (shared, started) = (self.shared.clone(), Instant::now());
         Arc::new(move || Some(observation(&shared, started)))
     }

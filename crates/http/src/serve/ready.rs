@@ -11,8 +11,8 @@ use std::os::fd::AsFd;
 
 use bytes::Bytes;
 use rustix::io::{Errno, ReadWriteFlags};
+use seekless_base::wants::ready_prefix;
 use seekless_kernel::residency::{nowait_page_resident, resident_prefix};
-use seekless_wants::ready_prefix;
 
 use super::tree::Opened;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use seekless_units::{Exit, Fault};
+use seekless_base::{Exit, Fault};
 
 /// Where they are.
 #[derive(Clone, Debug)]
@@ -20,20 +20,20 @@ pub struct TlsFiles {
 /// Reads both and makes a configuration that offers HTTP/2 and HTTP/1.1.
 ///
 /// # Errors
-/// A file that cannot be read ([`seekless_input::unreadable`]), holds nothing of use, or a key that does not
-/// belong to the certificate.
+/// A file that cannot be read ([`seekless_output::input::unreadable`]), holds nothing of use, or a key that
+/// does not belong to the certificate.
 pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, Fault> {
     let fault = |path: &Path, why: &dyn std::fmt::Display| {
         Fault::new(Exit::Usage, format!("{}: {why}", path.display()))
     };
     let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(&seekless_input::bytes(&files.certificates)?)
+        CertificateDer::pem_slice_iter(&seekless_output::input::bytes(&files.certificates)?)
             .collect::<Result<_, _>>()
             .map_err(|e| fault(&files.certificates, &format!("{e}; give a PEM file")))?;
     if chain.is_empty() {
         return Err(fault(&files.certificates, &"no certificate in it; give a PEM file"));
     }
-    let key = PrivateKeyDer::from_pem_slice(&seekless_input::bytes(&files.key)?)
+    let key = PrivateKeyDer::from_pem_slice(&seekless_output::input::bytes(&files.key)?)
         .map_err(|e| fault(&files.key, &format!("{e}; give a PEM file with its key")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)

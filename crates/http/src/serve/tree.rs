@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use seekless_base::{Exit, Fault};
 use seekless_engine::lock;
 use seekless_policy::FileId;
-use seekless_units::{Exit, Fault};
 
 use crate::conditional::is_settled;
 

@@ -8,9 +8,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use seekless_base::Bytes;
 use seekless_http::serve::{Patience, ServerSettings};
-use seekless_units::Bytes;
-use seekless_workload::content::Content;
+
+/// Bytes that are a function of the name: no stretch of 8 bytes is found at another place.
+fn content(name: &str, bytes: usize) -> Vec<u8> {
+    let seed =
+        name.bytes().fold(bytes as u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let word = |i: u64| {
+        let mixed = (seed.wrapping_add(i)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes()
+    };
+    (0..).flat_map(word).take(bytes).collect()
+}
 
 pub struct Site {
     pub dir: tempfile::TempDir,
@@ -36,8 +46,7 @@ impl Site {
 
     /// A file that is a function of its name, old enough for strong validators.
     pub fn film(&self, name: &str, bytes: usize) -> Vec<u8> {
-        let mut content = vec![0; bytes];
-        Content::of_path(name).fill(0, &mut content);
+        let content = content(name, bytes);
         let path = self.root.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &content).unwrap();

@@ -5,7 +5,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 /// Ranges by a name of the caller's.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::lengths::PieceLen;

@@ -7,8 +7,8 @@
 
 use alloc::vec::Vec;
 
-use seekless_units::Nanos;
-use seekless_wants::PIECE;
+use seekless_base::Nanos;
+use seekless_base::wants::PIECE;
 
 use super::{DiskEngine, RANGES_MAX};
 use crate::FileId;

@@ -17,13 +17,13 @@
 
 use alloc::vec::Vec;
 
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::follow::next_page;
 use crate::config::KERNEL_READ_AHEAD;
+use crate::sizing::controller::Situation;
 use crate::{EndEvidence, LongestWait, PAGE, Stream};
-use seekless_sizing::controller::Situation;
 
 /// How often the sizing algorithm is updated, and how soon after the start the highest bitrate is first
 /// computed, because a start size may be far off. Far below any interval at which a size is adjusted.

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use seekless_sizing::Miss;
-use seekless_units::{Lba, Nanos, SECTOR_BYTES};
-use seekless_wants::PIECE;
+use seekless_base::wants::PIECE;
+use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 
 use super::DiskEngine;
 use crate::piece::{Plan, Turn, Wanted, address};
+use crate::sizing::Miss;
 use crate::spindle::{Answered, Blocked, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use seekless_wants::PIECE;
+use seekless_base::wants::PIECE;
 
 use super::DiskEngine;
 use super::follow::next_page;

@@ -1,7 +1,7 @@
 use super::*;
+use crate::ledger::Ratios;
 use alloc::collections::BTreeMap;
 use proptest::prelude::*;
-use seekless_ledger::Ratios;
 
 fn at(s: u64) -> Nanos {
     Nanos::from_secs(s)

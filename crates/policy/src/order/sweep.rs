@@ -1,4 +1,4 @@
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 use crate::{Place, Queued, ReadId};
 
@@ -50,7 +50,7 @@ mod tests {
     use crate::FileId;
     use alloc::vec;
     use alloc::vec::Vec;
-    use seekless_units::Lba;
+    use seekless_base::Lba;
 
     fn at(lba: u64) -> Place {
         Place { lba: Some(Lba(lba)), file: FileId { dev: 1, ino: 1 }, offset: 0 }

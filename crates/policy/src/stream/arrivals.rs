@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 use crate::FileId;
 use crate::by_time::ByTime;

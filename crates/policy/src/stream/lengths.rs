@@ -5,7 +5,7 @@
 //! long as too short. At a competitive depth, where a byte too many costs as much as a byte too few (\[C\]
 //! 2), that is the best end.
 
-use seekless_sizing::controller::RECENT;
+use crate::sizing::controller::RECENT;
 
 /// Lengths below a page are not distinguished.
 const LEAST: u64 = 1 << 12;

@@ -24,7 +24,7 @@ pub(crate) use rate::TIME_CONSTANT_S;
 use runs::{RunKind, Runs};
 pub(crate) use table::{Stream, StreamId, Streams};
 
-use seekless_units::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Streams that must have ended, or come as far, before their behaviour is assumed of others.

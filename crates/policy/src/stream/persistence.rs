@@ -5,8 +5,9 @@
 //! transfers in that time (\[C\] 2). So the mean number of bytes that ended streams left unread is compared
 //! with that.
 
-use seekless_sizing::controller::RECENT;
-use seekless_units::Bytes;
+use seekless_base::Bytes;
+
+use crate::sizing::controller::RECENT;
 
 /// Moving average of the bytes that streams leave unread.
 ///

@@ -1,6 +1,6 @@
 //! The rate of a reader that reads in bursts.
 
-use seekless_units::Nanos;
+use seekless_base::Nanos;
 
 /// Time constant of the average, in seconds. Viewers request ten seconds at a time (\[L\] 4): over two
 /// periods the bursts average out, and a viewer's initial buffering is forgotten after about half a minute.

@@ -10,7 +10,7 @@
 //! Readers that announced random reads (`POSIX_FADV_RANDOM`) are a kind of their own: what others do says
 //! nothing about them.
 
-use seekless_sizing::controller::RECENT;
+use crate::sizing::controller::RECENT;
 
 use super::lengths::{Lengths, Part, rest_of};
 

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use seekless_units::{Bytes, Lba, Nanos};
+use seekless_base::{Bytes, Lba, Nanos};
 
 use super::{Arrivals, Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
 use crate::FileId;

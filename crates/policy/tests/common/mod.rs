@@ -8,12 +8,12 @@ pub(crate) mod strategies;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use seekless_decisions::{Entry, Line};
+use seekless_base::Nanos;
+use seekless_policy::decisions::{Entry, Line};
 use seekless_policy::{
     Action, Config, DiskEngine, Event, FileId, IN_FLIGHT_MAX, Mode, Outcome, PAGE, ReadId, Reason, Request,
     RequestId, Verdict,
 };
-use seekless_units::Nanos;
 
 /// Ranges of bytes of files; adjacent ranges are joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -269,7 +269,7 @@ impl Model {
             let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
             let first = count < config.in_flight || !config.parts.is_empty();
             let longest = in_line().map(|f| f.end - f.start).max().unwrap_or(0).max(len);
-            let small = count < config.small_in_flight && longest <= seekless_wants::PIECE;
+            let small = count < config.small_in_flight && longest <= seekless_base::wants::PIECE;
             assert!(along || first || missing <= overlap || small, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");

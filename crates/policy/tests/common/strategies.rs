@@ -1,14 +1,14 @@
 //! Settings and amounts for property tests, from sensible to extreme.
 
 use proptest::prelude::*;
+use seekless_base::{Bytes, Lba, Nanos};
+use seekless_policy::sizing::bitrate::BitrateRule;
+use seekless_policy::sizing::competitive::Start;
+use seekless_policy::sizing::controller::{AdjustBy, Params};
 use seekless_policy::{
     AheadConfig, Config, Constants, Demand, LongestWait, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
     StreamConfig, Taken,
 };
-use seekless_sizing::bitrate::BitrateRule;
-use seekless_sizing::competitive::Start;
-use seekless_sizing::controller::{AdjustBy, Params};
-use seekless_units::{Bytes, Lba, Nanos};
 
 /// Sizes and offsets: mostly near each other so that they overlap, some extreme.
 pub(crate) fn amount() -> impl Strategy<Value = u64> {

@@ -4,8 +4,8 @@
 mod world;
 
 use proptest::prelude::*;
+use seekless_base::Bytes;
 use seekless_reorder::{Config, Selection};
-use seekless_units::Bytes;
 use world::{BLOCK, World};
 
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use seekless_base::Bytes;
 use seekless_reorder::{Action, Circus, ClientId, Config, ContentId, Event, ReadId, Wanted};
-use seekless_units::Bytes;
 
 pub(crate) const BLOCK: u64 = 4096;
 

@@ -14,10 +14,10 @@ mod returns;
 
 use std::net::IpAddr;
 
+use seekless_base::Bytes;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::returns::RECENT_SHARE;
 use seekless_policy::FileId;
-use seekless_units::Bytes;
 
 use self::pfc::PfcModel;
 use self::returns::ReturnsKeeper;

@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use seekless_base::Nanos;
 use seekless_engine::lock;
 use seekless_kernel::residency::resident_prefix;
 use seekless_levels::coordinate::lingering::Lingering;
 use seekless_levels::coordinate::returns::{Returns, ReturnsParams};
 use seekless_policy::FileId;
-use seekless_units::Nanos;
 
 use super::super::tree::Opened;
 use crate::range::Span;

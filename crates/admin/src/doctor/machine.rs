@@ -1,0 +1,257 @@
+//! The machine: its disks, their settings, and what would help.
+
+use std::fmt::Write;
+use std::fs;
+
+use seekless_engine::{KindReport, Settings};
+use seekless_frontend::advice::Finding;
+use seekless_frontend::advice::scheduler;
+use seekless_kernel::fstype::{self, Reads};
+use seekless_kernel::memory::{IdlePager, idle_pager};
+use seekless_kernel::topology::{DiskInfo, MountTable, Topology};
+use seekless_output::write_line;
+use serde::Serialize;
+
+use super::recommend::{Doors, Recommendation, for_machine};
+use super::{DaemonState, describe_findings};
+
+#[derive(Clone, Debug, Serialize)]
+struct DiskFacts {
+    name: String,
+    model: Option<String>,
+    bytes: u64,
+    /// The kernel's flag.
+    rotational: bool,
+    /// Whether it is served: by measurement if something of it is mounted, else by the flag.
+    seeks: bool,
+    /// The measured kind, or why it is missing; only if something of it is mounted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<KindReport>,
+    read_ahead_kb: Option<u64>,
+    max_sectors_kb: Option<u64>,
+    scheduler: Option<String>,
+}
+
+impl DiskFacts {
+    fn new(info: DiskInfo, kinds: &[KindReport]) -> DiskFacts {
+        let DiskInfo { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler, .. } = info;
+        let kind = kinds.iter().find(|k| k.disk == name).cloned();
+        let seeks = kind.as_ref().map_or(rotational, |k| k.seeks);
+        DiskFacts { name, model, bytes, rotational, seeks, kind, read_ahead_kb, max_sectors_kb, scheduler }
+    }
+}
+
+/// The doctor's report on the machine.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MachineReport {
+    kernel: String,
+    pub(super) daemon: DaemonState,
+    disks: Vec<DiskFacts>,
+    findings: Vec<Finding>,
+    recommendation: Recommendation,
+}
+
+pub(crate) fn examine(daemon: DaemonState, doors: Doors) -> MachineReport {
+    let kinds = Settings::default().survey(None);
+    let disks: Vec<DiskFacts> =
+        Topology::of_system().disks().into_iter().map(|info| DiskFacts::new(info, &kinds)).collect();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
+    let mut findings = findings(&disks, &daemon, idle_pager());
+    findings.extend(beyond(&MountTable::of_system()));
+    let recommendation = for_machine(disks.iter().any(|d| d.seeks), daemon.answers, doors);
+    MachineReport { kernel, daemon, disks, findings, recommendation }
+}
+
+fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !disks.iter().any(|d| d.seeks) {
+        findings.push(Finding {
+            kind: "no_heads",
+            blocks: true,
+            what: "no disk here seeks".into(),
+            advice: "Seekless leaves such disks alone; `--include-ssd` serves them too".into(),
+        });
+    }
+    if !daemon.answers {
+        findings.push(Finding {
+            kind: "no_daemon",
+            blocks: true,
+            what: "no daemon answers".into(),
+            advice: "start `seekless daemon`, or let `seekless run -- CMD` start one for the command".into(),
+        });
+    }
+    if let Some(pager) = pager {
+        let advice = if pager.spares_mapped {
+            "data read ahead stays mapped until it is read, and this pager leaves mapped pages alone; keep `--hold on`"
+        } else {
+            "data read ahead may be evicted before it is read: give the scheme a filter that allows only `unmapped` pages, so that it leaves held data alone"
+        };
+        findings.push(Finding {
+            kind: "idle_pager",
+            blocks: false,
+            what: "the kernel pages out memory that was not used for some seconds, even with memory to spare (DAMON)".into(),
+            advice: advice.into(),
+        });
+    }
+    for disk in disks.iter().filter(|d| d.seeks) {
+        if disk.scheduler.as_deref() == Some("none") {
+            findings.push(Finding {
+                kind: "no_scheduler",
+                blocks: false,
+                what: format!(
+                    "{} has no scheduler: `observe` gains almost nothing beside a server with many threads that \
+                     wait for it",
+                    disk.name
+                ),
+                advice: scheduler::advice(&disk.name),
+            });
+        }
+        if let Some(kb) = disk.read_ahead_kb.filter(|&kb| kb < 1024) {
+            findings.push(Finding {
+                kind: "read_ahead",
+                blocks: false,
+                what: format!("{} reads ahead {kb} KiB only", disk.name),
+                advice: format!(
+                    "for servers that can be neither hooked nor watched, `seekless disk tune --apply /dev/{}` sets what the \
+                     kernel alone can do",
+                    disk.name
+                ),
+            });
+        }
+    }
+    findings
+}
+
+/// Maximum number of mount points named in one finding.
+const NAMED_MAX: usize = 3;
+
+/// Mounts that are passed, one finding for each kind of file system.
+fn beyond(mounts: &MountTable) -> Vec<Finding> {
+    let mut kinds: Vec<(&str, Reads, Vec<String>)> = Vec::new();
+    for mount in mounts.iter() {
+        let Some(reads) = fstype::by_name(&mount.fs_type).map(|t| t.reads) else { continue };
+        if !matches!(reads, Reads::OwnCache | Reads::Network | Reads::Fuse) {
+            continue;
+        }
+        let at = mount.target.display().to_string();
+        match kinds.iter_mut().find(|k| k.0 == mount.fs_type) {
+            Some(kind) => kind.2.push(at),
+            None => kinds.push((&mount.fs_type, reads, vec![at])),
+        }
+    }
+    let finding = |(kind, reads, at): (&str, Reads, Vec<String>)| {
+        let more = at.len().saturating_sub(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let at = format!("{}{more}", at[..at.len().min(NAMED_MAX)].join(", "));
+        let (what, advice) = match reads {
+            Reads::OwnCache => (
+                format!("{at}: {kind} has a cache of its own, outside the page cache"),
+                "its files pass, and are read as without Seekless; use the file system's own prefetching",
+            ),
+            Reads::Network => (
+                format!("{at}: {kind} reads from another machine"),
+                "its files pass; run Seekless on the machine that has the disks",
+            ),
+            _ => (
+                format!("{at}: {kind} is served by a program (FUSE), with one queue for each mount"),
+                "files read past the page cache (direct I/O) pass; a pool that names the disk of each file (mergerfs) is read from those disks",
+            ),
+        };
+        Finding { kind: "file_system", blocks: false, what, advice: advice.into() }
+    };
+    kinds.into_iter().map(finding).collect()
+}
+
+impl MachineReport {
+    pub(super) fn describe(&self) -> String {
+        let mut text = String::new();
+        let _ = write_line!(text, "Linux {}; {}", self.kernel, self.daemon.describe());
+        if self.daemon.answers {
+            // A refused umount raises no event.
+            let _ = write_line!(text, "   before a file system is unmounted: seekless release DIR");
+        }
+        for disk in &self.disks {
+            let kind = if disk.seeks { "seeks," } else { "does not seek," };
+            let kb = |value: Option<u64>| value.map_or("?".to_string(), |v| v.to_string());
+            let _ = write_line!(
+                text,
+                "   {} {kind} {:.*} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
+                disk.name,
+                usize::from(disk.bytes < 10_000_000_000),
+                disk.bytes as f64 / 1e9,
+                disk.model.as_deref().map_or(String::new(), |m| format!(" ({m})")),
+                kb(disk.read_ahead_kb),
+                kb(disk.max_sectors_kb),
+                disk.scheduler.as_deref().unwrap_or("?"),
+            );
+            if let Some(kind) = &disk.kind {
+                let _ = write_line!(text, "      {kind}");
+            }
+        }
+        describe_findings(&self.findings, &mut text);
+        text.push_str(&self.recommendation.describe());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(rotational: bool, read_ahead_kb: u64) -> DiskFacts {
+        DiskFacts {
+            name: "sda".into(),
+            model: None,
+            bytes: 1 << 40,
+            rotational,
+            seeks: rotational,
+            kind: None,
+            read_ahead_kb: Some(read_ahead_kb),
+            max_sectors_kb: Some(1280),
+            scheduler: Some("mq-deadline".into()),
+        }
+    }
+
+    #[test]
+    fn file_systems_that_are_passed_are_said_once_a_kind() {
+        let mounts = MountTable::parse(
+            b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+              2 1 0:50 / /tank rw - zfs tank rw\n\
+              3 1 0:51 / /tank/a rw - zfs tank/a rw\n\
+              4 1 0:52 / /tank/b rw - zfs tank/b rw\n\
+              5 1 0:53 / /tank/c rw - zfs tank/c rw\n\
+              6 1 0:54 / /net rw - nfs4 host:/x rw\n\
+              7 1 0:55 / /pool rw - fuse.mergerfs pool rw\n\
+              8 1 0:56 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n",
+        );
+        let found = beyond(&mounts);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].what.starts_with("/tank, /tank/a, /tank/b and 1 more: zfs"), "{}", found[0].what);
+        assert!(found[1].what.contains("/net: nfs4") && found[2].advice.contains("mergerfs"));
+        assert!(found.iter().all(|f| f.kind == "file_system" && !f.blocks));
+    }
+
+    #[test]
+    fn findings_follow_the_disks() {
+        let daemon = DaemonState {
+            socket: "/s".into(),
+            answers: true,
+            mode: Some("both".into()),
+            error: None,
+            without_hook: None,
+        };
+        let kinds =
+            |disks: &[DiskFacts]| findings(disks, &daemon, None).iter().map(|f| f.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);
+        assert_eq!(kinds(&[disk(true, 128)]), ["read_ahead"]);
+        assert_eq!(kinds(&[disk(true, 4096)]), [""; 0]);
+        let unsorted = |seeks| DiskFacts { scheduler: Some("none".into()), ..disk(seeks, 4096) };
+        assert_eq!(kinds(&[unsorted(true), disk(true, 4096)]), ["no_scheduler"]);
+        assert_eq!(kinds(&[unsorted(false)]), ["no_heads"], "what does not seek needs no scheduler");
+        let found = |spares_mapped| {
+            findings(&[disk(true, 4096)], &daemon, Some(IdlePager { spares_mapped })).remove(0)
+        };
+        assert_eq!((found(true).kind, found(false).kind), ("idle_pager", "idle_pager"));
+        assert!(found(true).advice.contains("stays mapped") && found(false).advice.contains("`unmapped`"));
+    }
+}

@@ -1,0 +1,131 @@
+//! The result as one self-contained page: no script, no external resources.
+
+use seekless_base::Fault;
+use seekless_output::chart::{Axis, Chart, Mark, Scale, Series, colour};
+
+use super::{AFTER_TRY, Outcome, in_words, verdict};
+
+const STYLE: &str = ":root{color-scheme:light dark}body{max-width:54rem;margin:2rem auto;padding:0 1rem;\
+    font:16px/1.5 system-ui,sans-serif}table{border-collapse:collapse}td,th{padding:.3rem .8rem;text-align:right;\
+    border-bottom:1px solid #8886}th:first-child,td:first-child{text-align:left}.verdict{font-size:1.3rem}\
+    figure{margin:1rem 0;background:#fff;color:#000;padding:.5rem}svg{max-width:100%;height:auto}";
+
+/// The page as HTML.
+pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
+    let number = |value: f64| format!("{value:.1}");
+    let series = |served: bool, name: &str, index: usize| Series {
+        name: name.into(),
+        points: result
+            .blocks
+            .iter()
+            .filter(|b| b.served == served)
+            .map(|b| (b.at / 60.0, b.disk_s_per_gb()))
+            .collect(),
+        colour: colour(index),
+        mark: Mark::Dots,
+    };
+    let chart = Chart {
+        x: Axis::new("minutes", Scale::Linear, &number),
+        y: Axis::new("seconds of disk time per delivered GB", Scale::Linear, &number),
+        words: &[],
+        series: vec![series(false, "without Seekless", 1), series(true, "with Seekless", 0)],
+    };
+    let row = |name: &str, without: String, with: String, ratio: String| {
+        format!("<tr><td>{name}</td><td>{without}</td><td>{with}</td><td>{ratio}</td></tr>")
+    };
+    let tried = result.command == "try";
+    let (off, on) = (&result.without, &result.with);
+    let disks: Vec<String> = result.disks.iter().map(|d| seekless_output::chart::escape(d)).collect();
+    Ok(format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>What Seekless gains here</title>\
+         <style>{STYLE}{}</style></head><body><h1>What Seekless gains here</h1><p class=\"verdict\">{}</p>\
+         <table><tr><th></th><th>without</th><th>with</th><th>ratio</th></tr>{}{}{}</table>{}<figure>{}</figure>\
+         <h2>How it was measured</h2><p>The server ran with its own clients. Blocks of time alternated in which Seekless \
+         {}, in random order within each pair. The beginning of each block is left out. Disk time is the time in which {} had something to do, as the kernel counts it. The interval is \
+         Student&#39;s t on the logarithms of the ratios of {} pairs. The measurement stopped because {}. Seekless {}.</p>\
+         </body></html>\n",
+        seekless_output::chart::STYLE,
+        seekless_output::chart::escape(&verdict(result)),
+        row(
+            "disk time per delivered GB, s",
+            format!("{:.2}", off.disk_s_per_gb),
+            format!("{:.2}", on.disk_s_per_gb),
+            in_words(&result.proof.disk_time)
+        ),
+        row(
+            "throughput, MB/s",
+            format!("{:.1}", off.mb_per_s),
+            format!("{:.1}", on.mb_per_s),
+            in_words(&result.proof.throughput)
+        ),
+        // With `observe`, waits are not known.
+        if result.proof.p99.is_some() {
+            row(
+                "p99 wait of a read, ms (median of blocks)",
+                format!("{:.0}", off.p99_ms),
+                format!("{:.0}", on.p99_ms),
+                in_words(&result.proof.p99),
+            )
+        } else {
+            String::new()
+        },
+        if tried { format!("<p>In this measurement {AFTER_TRY}.</p>") } else { String::new() },
+        chart.html()?,
+        if tried {
+            "read ahead and in which it only counted reads"
+        } else {
+            "served every read and in which it passed every read"
+        },
+        disks.join(", "),
+        result.proof.disk_time.map_or(0, |e| e.pairs),
+        result.stopped.words(),
+        seekless_output::chart::escape(&result.version),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::statistics::{Block, proof};
+    use super::super::{Kind, Stopped};
+    use super::*;
+
+    #[test]
+    fn the_page_says_the_verdict_and_needs_nothing_from_elsewhere() {
+        let block = |i: u32| Block {
+            served: i.is_multiple_of(2),
+            at: f64::from(i) * 30.0,
+            seconds: 20.0,
+            disk_s: if i.is_multiple_of(2) { 10.0 } else { 30.0 + f64::from(i % 3) },
+            bytes: 1_000_000_000,
+            worked_bytes: 1e9,
+            reads: 1000,
+            p99_ms: 40.0,
+        };
+        let blocks: Vec<Block> = (0..12).map(block).collect();
+        let result = Outcome {
+            version: "0.1.0".into(),
+            command: "prove",
+            stopped: Stopped::Certain,
+            proof: proof(&blocks),
+            without: Kind::of(&blocks, false),
+            with: Kind::of(&blocks, true),
+            disks: vec!["<sda>".into()],
+            reports_lost: 0,
+            blocks: blocks.clone(),
+        };
+        let page_of = |result: &Outcome| page(result).unwrap();
+        let observed = Outcome {
+            command: "try",
+            proof: proof(&blocks.iter().map(|b| Block { p99_ms: 0.0, ..*b }).collect::<Vec<_>>()),
+            ..result.clone()
+        };
+        let observed = page_of(&observed);
+        assert!(!observed.contains("p99") && observed.contains("only counted reads"), "{observed}");
+        let page = page_of(&result);
+        assert!(page.contains("p99") && !page.contains("only counted reads"), "{page}");
+        assert!(page.contains("Seekless gains: without it a delivered byte costs 3."), "{page}");
+        assert!(page.contains("&lt;sda&gt;") && !page.contains("<sda>"));
+        let outside = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!outside.contains("http") && !outside.contains("<script"), "{page}");
+    }
+}

@@ -1,0 +1,189 @@
+//! Which bytes of a file have arrived.
+//!
+//! Circus keeps a bit a block. Servers other than ours answer with ranges of any size, and a transfer may break anywhere,
+//! so this map keeps exact ranges; blocks that arrive next to each other join, and a download in the server's order has
+//! few. A server that sends single bytes far apart could make the map as large as it likes, so ranges are bounded: at the
+//! bound only what joins a range is taken, and the rest counts as missing.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::parts::range::Span;
+
+/// Most ranges of one map, some 12 MB. A file in blocks of 1 MiB that arrive in the worst order, every second one first, has as
+/// many at 512 GiB. At half of it such a file of 512 GiB would have blocks sent twice; at double, the map takes 24 MB.
+pub const RANGES_MAX: usize = 1 << 18;
+
+/// A set of bytes of a file of known size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockMap {
+    size: u64,
+    ranges_max: usize,
+    /// First byte to one past the last; disjoint, not even touching.
+    have: BTreeMap<u64, u64>,
+    received: u64,
+}
+
+impl BlockMap {
+    /// Nothing of `size` bytes, at most [`RANGES_MAX`] ranges.
+    pub fn new(size: u64) -> BlockMap {
+        BlockMap::bounded(size, RANGES_MAX)
+    }
+
+    /// Nothing of `size` bytes, at most `ranges_max` ranges (at least one).
+    pub fn bounded(size: u64, ranges_max: usize) -> BlockMap {
+        BlockMap { size, ranges_max: ranges_max.max(1), have: BTreeMap::new(), received: 0 }
+    }
+
+    /// Size of the file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes that have arrived, each counted once.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether nothing is missing.
+    pub fn complete(&self) -> bool {
+        self.received == self.size
+    }
+
+    /// Adds a range; what lies beyond the end is left out, and a range that would be one too many is not taken. Returns how many
+    /// of its bytes are new.
+    pub fn insert(&mut self, span: Span) -> u64 {
+        let end = span.offset.saturating_add(span.len).min(self.size);
+        let mut start = span.offset;
+        if start >= end {
+            return 0;
+        }
+        let before = self.received;
+        let mut end_joined = end;
+        // The one that begins before, if it reaches us.
+        if let Some((&first, &last)) = self.have.range(..=start).next_back()
+            && last >= start
+        {
+            start = first;
+            end_joined = end_joined.max(last);
+            self.take(first);
+        }
+        // Those that begin inside or where we end.
+        while let Some((&first, &last)) = self.have.range(start..=end_joined).next() {
+            end_joined = end_joined.max(last);
+            self.take(first);
+        }
+        if self.have.len() >= self.ranges_max {
+            // Nothing was joined, or there would be room.
+            return 0;
+        }
+        self.have.insert(start, end_joined);
+        self.received += end_joined - start;
+        self.received - before
+    }
+
+    fn take(&mut self, first: u64) {
+        if let Some(last) = self.have.remove(&first) {
+            self.received -= last - first;
+        }
+    }
+
+    /// The ranges that have arrived, in order.
+    pub fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        self.have.iter().map(|(&first, &last)| Span { offset: first, len: last - first })
+    }
+
+    /// The first `most` ranges that are missing, in order.
+    pub fn missing(&self, most: usize) -> Vec<Span> {
+        let mut gaps = Vec::new();
+        let mut at = 0;
+        for (&first, &last) in &self.have {
+            if gaps.len() >= most {
+                return gaps;
+            }
+            if first > at {
+                gaps.push(Span { offset: at, len: first - at });
+            }
+            at = last;
+        }
+        if at < self.size && gaps.len() < most {
+            gaps.push(Span { offset: at, len: self.size - at });
+        }
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn neighbours_join() {
+        let mut map = BlockMap::new(100);
+        let span = |offset, len| Span { offset, len };
+        assert_eq!(map.missing(9), [span(0, 100)]);
+        assert_eq!(map.insert(span(20, 10)), 10);
+        assert_eq!(map.insert(span(40, 10)), 10);
+        assert_eq!(map.insert(span(30, 10)), 10);
+        assert_eq!(map.spans().collect::<Vec<_>>(), [span(20, 30)]);
+        assert_eq!(map.insert(span(0, 25)), 20);
+        assert_eq!(map.insert(span(10, 5)), 0);
+        assert_eq!(map.missing(9), [span(50, 50)]);
+        assert_eq!(map.insert(span(50, 1000)), 50);
+        assert_eq!(map.insert(span(u64::MAX, 5)), 0);
+        assert!(map.complete() && map.missing(9).is_empty());
+        assert!(BlockMap::new(0).complete());
+    }
+
+    #[test]
+    fn ranges_are_bounded_and_the_file_still_becomes_whole() {
+        let mut map = BlockMap::bounded(1000, 10);
+        let span = |offset, len| Span { offset, len };
+        // Every second byte: ten are kept.
+        let kept: u64 = (0..500).map(|i| map.insert(span(2 * i, 1))).sum();
+        assert_eq!((kept, map.received(), map.spans().count()), (10, 10, 10));
+        assert_eq!(map.insert(span(999, 1)), 0);
+        assert_eq!(map.insert(span(1, 1)), 1, "what joins is taken");
+        assert_eq!(map.insert(span(999, 1)), 1, "and makes room");
+        // Requesting what is missing, a few at a time, comes to the end.
+        let mut rounds = 0;
+        while !map.complete() {
+            for gap in map.missing(3) {
+                map.insert(gap);
+            }
+            rounds += 1;
+            assert!(rounds < 20 && map.spans().count() <= 10);
+        }
+    }
+
+    proptest! {
+        /// Against a plain array: every byte once, gaps exactly where nothing came.
+        #[test]
+        fn every_byte_once(spans in proptest::collection::vec((0u64..220, 0u64..60), 0..40), size in 0u64..200) {
+            let mut map = BlockMap::new(size);
+            let mut plain = vec![false; size as usize];
+            for (offset, len) in spans {
+                let range = offset.min(size) as usize..(offset + len).min(size) as usize;
+                let new = plain[range.clone()].iter().filter(|b| !**b).count() as u64;
+                plain[range].fill(true);
+                prop_assert_eq!(map.insert(Span { offset, len }), new);
+                prop_assert_eq!(map.received(), plain.iter().filter(|b| **b).count() as u64);
+            }
+            let mut again = vec![false; size as usize];
+            for span in map.spans() {
+                again[span.offset as usize..span.end() as usize].fill(true);
+            }
+            prop_assert_eq!(&again, &plain);
+            let missing = map.missing(usize::MAX);
+            for span in &missing {
+                prop_assert!(!plain[span.offset as usize..span.end() as usize].iter().any(|b| *b));
+            }
+            let total: u64 = missing.iter().map(|s| s.len).sum();
+            prop_assert_eq!(total + map.received(), size);
+            prop_assert_eq!(map.missing(2), missing.into_iter().take(2).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a door and the doctor both say of a machine: what keeps Seekless from helping, and what would help.
+
+pub mod few_blocked;
+pub mod scheduler;
+
+use std::io;
+
+use seekless_base::{Exit, Fault};
+use seekless_kernel::lsm;
+use seekless_kernel::tracepoint::TraceError;
+use serde::Serialize;
+
+/// A finding, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// A word scripts can compare: `static`, `go`, `io_uring`, ...
+    pub kind: &'static str,
+    /// Whether it prevents any benefit, rather than that of a part of the reads.
+    pub blocks: bool,
+    /// The observation.
+    pub what: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// One line for each reason of the kernel, with the next best door.
+pub fn unavailable(why: TraceError) -> Fault {
+    let instead = "next best: seekless watch DIR, then seekless run -- CMD";
+    match why {
+        TraceError::NotPermitted(what) => Fault::new(
+            Exit::Permission,
+            format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
+                + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
+        ),
+        TraceError::Missing(what) => Fault::new(
+            Exit::Missing,
+            format!("this kernel has no {what} (it takes Linux 6.11 with tracing); {instead}"),
+        ),
+        TraceError::Other(what, error) => {
+            Fault::new(Exit::Failed, format!("cannot observe: {what}: {error}; {instead}"))
+        }
+    }
+}

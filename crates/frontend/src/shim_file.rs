@@ -1,0 +1,60 @@
+//! Where libseekless.so is.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use seekless_base::{Exit, Fault};
+
+/// File name of the shim.
+const SHIM: &str = "libseekless.so";
+
+/// The shim: `given`, else `$SEEKLESS_SHIM`, else beside this program or in ../lib/seekless.
+///
+/// # Errors
+/// `Missing`: it is not there. `Usage`: `LD_PRELOAD` cannot carry its path.
+pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
+    let missing = |what: String| Fault::new(Exit::Missing, what);
+    let chosen = given
+        .map(Path::to_path_buf)
+        .or_else(|| env::var_os("SEEKLESS_SHIM").filter(|s| !s.is_empty()).map(PathBuf::from));
+    if let Some(path) = chosen {
+        let absolute = fs::canonicalize(&path).map_err(|e| {
+            missing(format!("there is no shim at {}: {e}; give its path with --shim", path.display()))
+        })?;
+        return preloadable(absolute);
+    }
+    let exe =
+        env::current_exe().map_err(|e| missing(format!("cannot find the path of this program: {e}")))?;
+    let dir = exe.parent().unwrap_or(Path::new("/"));
+    let places = [dir.join(SHIM), dir.join("../lib/seekless").join(SHIM), dir.join("deps").join(SHIM)];
+    match places.iter().find_map(|p| fs::canonicalize(p).ok()) {
+        Some(path) => preloadable(path),
+        None => Err(missing(format!(
+            "{SHIM} is neither next to {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
+             path with --shim",
+            exe.display()
+        ))),
+    }
+}
+
+/// The loader splits `LD_PRELOAD` at colons and spaces and cannot quote them.
+fn preloadable(path: PathBuf) -> Result<PathBuf, Fault> {
+    if path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b':' | b' ')) {
+        let why = "contains a colon or a space, which LD_PRELOAD cannot hold; move the shim";
+        return Err(Fault::new(Exit::Usage, format!("the shim's path {} {why}", path.display())));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shim_that_is_not_there_is_named() {
+        let fault = find_shim(Some(Path::new("/nowhere/libseekless.so"))).unwrap_err();
+        assert_eq!(fault.exit, Exit::Missing);
+        assert!(fault.message.contains("/nowhere/libseekless.so"), "{fault}");
+        assert_eq!(preloadable("/a b/libseekless.so".into()).unwrap_err().exit, Exit::Usage);
+    }
+}

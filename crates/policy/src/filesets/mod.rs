@@ -1,0 +1,386 @@
+//! File sets: ranges of files whose readers take them in any order.
+//!
+//! A hasher, a backup or a scanner knows which files it will read, and does not care which comes first. So it
+//! adds the ranges of its *set*, and the disk decides. [`FileSets`] holds the sets of all readers and hands
+//! ranges out, a *step* at a time, in the order of the disk, whatever set or file they belong to. A range is
+//! ready when all its steps are in memory. Its reader gets what is ready, and says when it has taken it.
+//!
+//! - A *lane* is what has heads of its own: a disk, or a part of one. Each lane has some steps in line, so
+//!   that every lane is busy and has a queue to order. The lane with the fewest bytes in line gets the next
+//!   step, so that a window that is small keeps all of them busy as well. A reader whose ranges lie on
+//!   several lanes adds them side by side ([`side_by_side`]).
+//! - The *window* bounds what lies in memory for a set and is not taken. All sets of a lane together have the
+//!   lane's *room*, which the driver derives from the budget of the disk ([`room`]); each has an equal part.
+//! - A *sweep* serves the ranges that were there when it began, by rising place from where the last step lay,
+//!   then from the lowest. What is added meanwhile waits for the next sweep. So no set, however fast it adds
+//!   ranges, keeps another waiting, and a reader that takes nothing stops its own set alone.
+//!
+//! Time has no part in it. How much of the disk's time sets have beside streams and misses, and for how
+//! long a step may wait, is decided by `policy`, which serves steps in one sweep with all else.
+//!
+//! # The contract of a driver
+//!
+//! Call a method, then [`FileSets::poll`] until it returns `None`. Each [`Action::Ask`] is answered by one
+//! [`FileSets::answered`]. An answer may come after the set is gone.
+//!
+//! Must not know: descriptors, paths, sockets, threads, clocks.
+mod beside;
+mod lane;
+mod set;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::fmt;
+
+pub use beside::side_by_side;
+use lane::Lane;
+use seekless_base::{FileId, Lba, PAGE_BYTES};
+use set::{Held, Place, Set};
+
+/// Most sets at once. Each may hold [`RANGES_MAX`] descriptors of the driver's.
+pub const SETS_MAX: usize = 16;
+
+/// Most ranges of a set that were added and not taken. At half of it readers of tiny files wait for one
+/// another's messages; at double a driver holds more descriptors, and the order gains nothing.
+pub const RANGES_MAX: usize = 512;
+
+/// Longest step, bytes: other readers of the disk wait for a step at most. At half of it a disk that streams
+/// 250 MB/s seeks for a quarter of its time where steps of two sets alternate; at double others wait longer.
+pub const STEP_MAX: u64 = 4 << 20;
+
+/// Most steps in line at a lane. A drive's own queue orders half as many; at half of it the drive runs dry
+/// between small files, at double a set's steps wait longer for nothing.
+pub const IN_LINE_MAX: usize = 64;
+
+/// Most bytes in line at a lane. A busy disk serves them, by its least share, within the time for which a
+/// request may wait. At half of it two large files and nothing else are in line; at double they may wait too
+/// long.
+pub const IN_LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// Largest window, bytes. Beyond it a set takes memory and gains nothing.
+pub const WINDOW_MAX: u64 = 1 << 30;
+
+/// The part of a disk's budget that sets may fill with bytes that are not taken: the rest is for streams,
+/// which have clients that must not wait. At half of it, windows of sets are cut on machines with little
+/// memory; at double, pieces of streams are.
+const ROOM: u64 = 4;
+
+/// Bytes that all sets of a disk together may have in memory and not taken, of its budget.
+pub fn room(budget: u64) -> u64 {
+    budget / ROOM
+}
+
+/// Name of a set, chosen by the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId(pub u64);
+
+/// Name of a range within its set, chosen by its reader, counting up; not used again before the range
+/// was taken. The oldest range of a set may be read whatever room there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RangeId(pub u32);
+
+/// Name of a step; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepId(pub u64);
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The file.
+    pub file: FileId,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; what is more than the window is left to the reader.
+    pub len: u64,
+    /// Address of the first byte, if it is known. Only the order rests on it.
+    pub place: Option<Lba>,
+    /// What reads it.
+    pub lane: u32,
+}
+
+/// How a step ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The disk brought it in; it is held until it is taken.
+    Came,
+    /// It was in memory.
+    There,
+    /// It was not brought in: its reader reads for itself.
+    Left,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Have these bytes brought into memory.
+    Ask {
+        /// The step.
+        step: StepId,
+        /// Its set.
+        set: SetId,
+        /// Its range.
+        range: RangeId,
+        /// The file.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Bytes, at least 1 and at most [`STEP_MAX`].
+        len: u64,
+        /// Address of the first byte, as far as known.
+        place: Option<Lba>,
+    },
+    /// Nobody waits for a step any more. It is answered all the same.
+    Cancel {
+        /// The step.
+        step: StepId,
+    },
+    /// What a step brought in ([`Outcome::Came`]) need not be held any more. Once for each.
+    Took {
+        /// The step.
+        step: StepId,
+        /// Its reader has read it.
+        read: bool,
+    },
+    /// Tell the reader: it may read this range now. Once for each range that is not taken before.
+    Ready {
+        /// The set.
+        set: SetId,
+        /// The range.
+        range: RangeId,
+        /// All of it is in memory.
+        came: bool,
+        /// Some of it was not, and the disk brought it in.
+        from_disk: bool,
+    },
+}
+
+/// Why something is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A bound is reached.
+    Full,
+    /// There is no such set.
+    Unknown,
+    /// The name is in use.
+    Duplicate,
+    /// The range is empty or lies beyond what a file can hold.
+    Range,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::Full => "a bound is reached",
+            Refused::Unknown => "no such file set",
+            Refused::Duplicate => "the name is in use",
+            Refused::Range => "not a range of a file",
+        })
+    }
+}
+
+impl core::error::Error for Refused {}
+
+/// What is held now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sets.
+    pub sets: usize,
+    /// Ranges that were added and not taken.
+    pub ranges: usize,
+    /// Bytes of those that were handed out: in line, or in memory.
+    pub bytes: u64,
+    /// Steps in line.
+    pub steps: usize,
+}
+
+/// A step in line.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    set: SetId,
+    range: RangeId,
+    lane: u32,
+    len: u64,
+}
+
+/// All sets. The crate's documentation has the contract of its driver.
+#[derive(Debug, Default)]
+pub struct FileSets {
+    sets: BTreeMap<SetId, Set>,
+    lanes: BTreeMap<u32, Lane>,
+    steps: BTreeMap<StepId, Step>,
+    actions: VecDeque<Action>,
+    next_step: u64,
+}
+
+impl FileSets {
+    /// None yet.
+    pub fn new() -> FileSets {
+        FileSets::default()
+    }
+
+    /// Begins a set. Returns its window: what was asked for, within bounds.
+    ///
+    /// # Errors
+    /// [`Refused::Full`], [`Refused::Duplicate`].
+    pub fn open(&mut self, set: SetId, window: u64) -> Result<u64, Refused> {
+        if self.sets.contains_key(&set) {
+            return Err(Refused::Duplicate);
+        }
+        if self.sets.len() >= SETS_MAX {
+            return Err(Refused::Full);
+        }
+        let window = window.clamp(PAGE_BYTES, WINDOW_MAX);
+        self.sets.insert(set, Set::new(window));
+        Ok(window)
+    }
+
+    /// Adds a range to a set.
+    ///
+    /// # Errors
+    /// Any of [`Refused`]; nothing has changed then.
+    pub fn add(&mut self, set: SetId, id: RangeId, range: Range) -> Result<(), Refused> {
+        let of = self.sets.get_mut(&set).ok_or(Refused::Unknown)?;
+        if range.len == 0 || range.offset.checked_add(range.len).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Refused::Range);
+        }
+        of.add(id, range)?;
+        self.lanes.entry(range.lane).or_default();
+        self.fill();
+        Ok(())
+    }
+
+    /// All sets of a lane together may have so many bytes in memory that are not taken. Whatever it is, a set
+    /// has one range at a time.
+    pub fn room(&mut self, lane: u32, bytes: u64) {
+        self.lanes.entry(lane).or_default().room = bytes;
+        self.fill();
+    }
+
+    /// A step has ended. Unknown ones are ignored.
+    pub fn answered(&mut self, step: StepId, outcome: Outcome) {
+        let Some(Step { set, range, lane, len }) = self.steps.remove(&step) else { return };
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.left(len);
+        }
+        let held = self.sets.get_mut(&set).and_then(|of| of.ranges.get_mut(&range));
+        let ready = match held.filter(|held| held.waits_for(step)) {
+            Some(held) => held.answered(step, outcome).then_some((!held.failed, !held.came.is_empty())),
+            None => {
+                // Its range was taken, or its set is gone.
+                if outcome == Outcome::Came {
+                    self.actions.push_back(Action::Took { step, read: false });
+                }
+                None
+            }
+        };
+        if let Some((came, from_disk)) = ready {
+            self.actions.push_back(Action::Ready { set, range, came, from_disk });
+        }
+        self.fill();
+    }
+
+    /// A reader has read a range, or never will; ready or not. Unknown names are ignored.
+    pub fn took(&mut self, set: SetId, range: RangeId, read: bool) {
+        let Some(of) = self.sets.get_mut(&set) else { return };
+        let Some(held) = of.remove(range) else { return };
+        self.let_go(held, read);
+        self.fill();
+    }
+
+    /// A reader is gone, and its set with it. Unknown names are ignored.
+    pub fn close(&mut self, set: SetId) {
+        let Some(mut of) = self.sets.remove(&set) else { return };
+        while let Some((&range, _)) = of.ranges.first_key_value() {
+            if let Some(held) = of.remove(range) {
+                self.let_go(held, false);
+            }
+        }
+        self.fill();
+    }
+
+    /// The next thing to do.
+    pub fn poll(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// What is held now.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sets: self.sets.len(),
+            ranges: self.sets.values().map(|set| set.ranges.len()).sum(),
+            bytes: self.sets.values().map(|set| set.untaken).sum(),
+            steps: self.steps.len(),
+        }
+    }
+
+    fn let_go(&mut self, held: Held, read: bool) {
+        self.actions.extend(held.in_line.into_iter().map(|step| Action::Cancel { step }));
+        self.actions.extend(held.came.into_iter().map(|step| Action::Took { step, read }));
+    }
+
+    /// Hands out steps wherever a lane has room in line.
+    fn fill(&mut self) {
+        let mut open: Vec<u32> = self.lanes.keys().copied().collect();
+        loop {
+            let lanes = open.iter().filter_map(|number| Some((self.lanes.get(number)?, *number)));
+            let may = lanes.filter(|(lane, _)| lane.may_take_more());
+            let Some((_, number)) = may.min_by_key(|(lane, number)| (lane.in_line(), *number)) else {
+                return;
+            };
+            // A lane that has nothing now has nothing later: ranges come between two calls.
+            if self.hand_out(number).is_none() {
+                open.retain(|&other| other != number);
+            }
+        }
+    }
+
+    /// Hands out the next step at a lane; `None`: it has none.
+    fn hand_out(&mut self, number: u32) -> Option<()> {
+        let sets = self.sets.len().max(1) as u64;
+        let lane = self.lanes.get_mut(&number)?;
+        let part = lane.room / sets;
+        let (set, range) = next_range(&mut self.sets, number, lane, part)?;
+        let held = self.sets.get_mut(&set)?.ranges.get_mut(&range)?;
+        let (offset, len) = held.next_step();
+        let step = StepId(self.next_step);
+        self.next_step += 1;
+        held.in_line.insert(step);
+        lane.current = held.has_more().then_some((set, range));
+        lane.takes(len);
+        let Range { file, place, .. } = held.range;
+        let place = place.map(|first| first.plus_bytes(offset - held.range.offset));
+        self.steps.insert(step, Step { set, range, lane: number, len });
+        self.actions.push_back(Action::Ask { step, set, range, file, offset, len, place });
+        Some(())
+    }
+}
+
+/// The range whose step is handed out next at a lane: the one under way, else the next in the sweep of a set
+/// that may have more. A range that was not under way begins.
+fn next_range(
+    sets: &mut BTreeMap<SetId, Set>,
+    number: u32,
+    lane: &mut Lane,
+    part: u64,
+) -> Option<(SetId, RangeId)> {
+    if let Some((set, range)) = lane.current.take()
+        && sets.get(&set).and_then(|of| of.ranges.get(&range)).is_some_and(Held::has_more)
+    {
+        return Some((set, range));
+    }
+    let find = |sets: &BTreeMap<SetId, Set>| {
+        let next = sets.iter().filter_map(|(&id, set)| {
+            let (place, range) = set.next(number, lane.head, part)?;
+            Some((lane.head.is_some_and(|head| place < head), place, id, range))
+        });
+        next.min()
+    };
+    let found = find(sets).or_else(|| {
+        sets.values_mut().for_each(|set| set.begin_sweep(number));
+        find(sets)
+    });
+    let (_, place, set, range): (bool, Place, SetId, RangeId) = found?;
+    lane.head = Some(place);
+    sets.get_mut(&set)?.begin(range);
+    Some((set, range))
+}

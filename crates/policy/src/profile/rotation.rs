@@ -1,0 +1,152 @@
+//! The time of one turn, found by stepping backwards.
+//!
+//! A block that was just read is in the drive's buffer, and so is what follows it (look-ahead); what *precedes* it is
+//! not. Reading blocks in falling order, each as soon as the one before is there, therefore meets the medium every
+//! time, once a turn: the completions are one turn `T` less the angle `d` of a block apart. Waiting `k` turns in
+//! between gives `kT - d`; two such spans separate `T` from `d`, and the longer the wait the finer `T`.
+//!
+//! A disk without rotation completes whenever asked. The waits are spread over the turn, so there the completions do
+//! not fall on multiples of anything; that is how the two are told apart.
+
+use alloc::vec::Vec;
+
+use seekless_base::{Lba, Nanos};
+
+use super::reads::{Read, Timing, median};
+
+/// Blocks read without waiting.
+const COARSE: usize = 16;
+/// Turns waited for, from coarse to fine: each is short enough that the error of the one before stays below half a
+/// turn over it.
+const LADDER: [f64; 3] = [3.0, 12.0, 60.0];
+/// Where in the turn the block is asked for, one try each.
+const ANGLES: [f64; 6] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.45];
+/// A completion is on a multiple of the turn if it is within this part of it. Large against the jitter of a system
+/// call, small against the spread of [`ANGLES`].
+const COHERENT: f64 = 0.1;
+/// Tries of a rung that must be coherent; one or two may cross to a neighbouring track with another skew.
+const COHERENT_MIN: usize = 4;
+/// Below this a turn would be over 200000 rpm: the answers came from a buffer or from flash.
+const TURN_MIN: f64 = 300_000.0;
+/// Reads after which it gives up on a disk that others keep busy.
+const READS_MAX: u32 = 200;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Turn {
+    /// Nanoseconds of one turn.
+    pub(super) period: f64,
+    /// Nanoseconds one block takes to pass under the head.
+    pub(super) block: f64,
+}
+
+/// The measurement.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    next_lba: u64,
+    block: u32,
+    last: Option<Nanos>,
+    coarse: Vec<f64>,
+    rung: usize,
+    angle: usize,
+    period: f64,
+    /// One turn less one block.
+    step: f64,
+    found: Vec<f64>,
+    reads: u32,
+    outcome: Option<Option<Turn>>,
+}
+
+impl Rotation {
+    /// Reads blocks of `block` sectors downwards from `base`.
+    pub(super) fn new(base: u64, block: u32) -> Rotation {
+        Rotation {
+            next_lba: base,
+            block,
+            last: None,
+            coarse: Vec::new(),
+            rung: 0,
+            angle: 0,
+            period: 0.0,
+            step: 0.0,
+            found: Vec::new(),
+            reads: 0,
+            outcome: None,
+        }
+    }
+
+    /// `None` while not finished; then the turn, if there is one.
+    pub(super) fn outcome(&self) -> Option<Option<Turn>> {
+        self.outcome
+    }
+
+    /// Whether blocks took so long that a mechanism must be behind it.
+    pub(super) fn slow(&self) -> bool {
+        self.step >= TURN_MIN
+    }
+
+    pub(super) fn next(&mut self) -> Read {
+        let lba = Lba(self.next_lba);
+        self.next_lba = self.next_lba.saturating_sub(u64::from(self.block));
+        let not_before = match self.last {
+            Some(last) if self.coarse.len() >= COARSE => {
+                let turns = LADDER[self.rung] - 1.0 + ANGLES[self.angle];
+                Nanos(last.0.saturating_add((turns * self.period) as u64))
+            }
+            _ => Nanos::ZERO,
+        };
+        // A rest would have to be shorter than the ladder's waits: none here, the reads are few.
+        Read { lba, sectors: self.block, not_before, may_rest: false }
+    }
+
+    pub(super) fn done(&mut self, timing: Timing) {
+        self.reads += 1;
+        if self.reads > READS_MAX {
+            self.outcome = Some(None);
+            return;
+        }
+        let last = self.last.replace(timing.completed);
+        if timing.disturbed {
+            self.last = None;
+            return;
+        }
+        let Some(last) = last else { return };
+        let span = timing.completed.since(last).0 as f64;
+        if self.coarse.len() < COARSE {
+            self.coarse.push(span);
+            if self.coarse.len() == COARSE {
+                self.step = median(&mut self.coarse);
+                self.period = self.step;
+                if self.step < TURN_MIN {
+                    self.outcome = Some(None);
+                }
+            }
+            return;
+        }
+        // span = k T - block = (k - 1) T + step.
+        let more_turns = ((span - self.step) / self.period + 0.5) as u64 as f64;
+        if more_turns >= 1.0 {
+            let period = (span - self.step) / more_turns;
+            // How far from a whole number of turns, in turns.
+            if ((period / self.period - 1.0) * more_turns).abs() <= COHERENT {
+                self.found.push(period);
+            }
+        }
+        self.angle += 1;
+        if self.angle < ANGLES.len() {
+            return;
+        }
+        self.angle = 0;
+        if self.found.len() < COHERENT_MIN {
+            self.outcome = Some(None);
+            return;
+        }
+        self.period = median(&mut self.found);
+        self.found.clear();
+        self.rung += 1;
+        if self.rung == LADDER.len() {
+            let block = (self.period - self.step).max(0.0);
+            self.outcome = Some(Some(Turn { period: self.period, block }));
+        }
+    }
+}

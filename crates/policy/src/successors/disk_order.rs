@@ -1,0 +1,116 @@
+//! Whether files are read in the order of the disk by themselves, which nothing can better.
+
+use seekless_base::SECTOR_BYTES;
+
+use crate::successors::folder::{BELIEVED, CERTAIN, moved};
+
+/// Ends of reads that are remembered: as many programs may read in disk order side by side, with the files
+/// that lie apart. At half of it eight programs in disk order look like none; at double, what is near to one
+/// of them is half as much.
+const PLACES: usize = 12;
+
+/// Most sectors from the end of one file to the next that a drive goes over without a seek worth the name:
+/// half a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at
+/// double, more of what lies in one stretch is taken for read in disk order.
+const NEAR_MAX: u64 = (512 << 10) / SECTOR_BYTES;
+
+/// Sectors that count as near at least: 16 KiB, which no drive seeks over.
+const NEAR_MIN: u64 = (16 << 10) / SECTOR_BYTES;
+
+/// The places where files were read last, and how often the next one lay just behind one of them.
+#[derive(Clone, Debug)]
+pub struct DiskOrder {
+    /// Where the files read last begin and end, the latest first. One that lies behind another stands for it.
+    last: [(u64, u64); PLACES],
+    /// The lowest and the highest sector read.
+    span: (u64, u64),
+    /// How often a file lay just behind one of those, of [`CERTAIN`].
+    score: u32,
+    /// So many files that lie apart come after reads that nobody told of, and say nothing.
+    unheard: usize,
+}
+
+impl Default for DiskOrder {
+    fn default() -> DiskOrder {
+        // Nothing is known: the next file decides.
+        DiskOrder {
+            last: [(u64::MAX, u64::MAX); PLACES],
+            span: (u64::MAX, 0),
+            score: CERTAIN / 2 - 1,
+            unheard: 0,
+        }
+    }
+}
+
+impl DiskOrder {
+    /// A file that lies between these sectors is read.
+    pub fn at(&mut self, from: u64, end: u64) {
+        if self.last.iter().any(|last| last.0 == from) {
+            return;
+        }
+        self.span = (self.span.0.min(from), self.span.1.max(end));
+        // The places are near to a quarter of all at most, or reads anywhere would look like disk order.
+        let near = (self.span.1.saturating_sub(self.span.0) / (4 * PLACES as u64)).clamp(NEAR_MIN, NEAR_MAX);
+        let behind = self.last.iter().position(|last| (last.1..last.1.saturating_add(near)).contains(&from));
+        match behind.is_none() && self.unheard > 0 {
+            true => self.unheard -= 1,
+            false => self.score = moved(self.score, behind.map(|_| CERTAIN)),
+        }
+        self.last[..=behind.unwrap_or(PLACES - 1)].rotate_right(1);
+        self.last[0] = (from, end);
+    }
+
+    /// A reader goes on from here and is not heard of for a while.
+    pub fn goes_on_unheard(&mut self) {
+        self.unheard = (self.unheard + 1).min(PLACES);
+    }
+
+    /// Every second file at least was the next one on the disk.
+    pub fn is_likely(&self) -> bool {
+        self.score >= CERTAIN / 2
+    }
+
+    /// Five of the last eight were.
+    pub fn is_certain(&self) -> bool {
+        self.score >= BELIEVED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files of eight sectors at these places of 16, on a tree of 100,000.
+    fn read(order: &mut DiskOrder, places: impl IntoIterator<Item = u64>) {
+        places.into_iter().for_each(|place| order.at(place * 16, place * 16 + 8));
+    }
+
+    fn after(places: impl IntoIterator<Item = u64>) -> DiskOrder {
+        let mut order = DiskOrder::default();
+        read(&mut order, [0, 100_000]);
+        read(&mut order, places);
+        order
+    }
+
+    #[test]
+    fn programs_in_disk_order_are_known_side_by_side_and_reads_anywhere_are_not() {
+        let one = after(1_000..1_020);
+        assert!(one.is_certain() && one.is_likely());
+        let four = after((0..80).map(|i| i % 4 * 20_000 + 1_000 + i / 4));
+        assert!(four.is_certain());
+        let anywhere = after((0..200).map(|i| i * 7_919 % 100_000));
+        assert!(!anywhere.is_likely());
+    }
+
+    #[test]
+    fn what_lies_apart_after_reads_that_nobody_told_of_says_nothing() {
+        let mut order = after(1_000..1_020);
+        for i in 0..20 {
+            order.goes_on_unheard();
+            read(&mut order, [30_000 + i * 1_000]);
+            assert!(order.is_certain());
+        }
+        read(&mut order, (0..20).map(|i| 60_000 + i * 1_000));
+        assert!(!order.is_likely(), "each of these was heard of");
+    }
+}

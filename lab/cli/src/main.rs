@@ -1,0 +1,112 @@
+//! The program that a planner or a researcher installs: `seekless-lab`.
+//!
+//! It joins the laboratory's own parsers; what both programs do around their commands is in the crate
+//! `program`.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use seekless_base::Fault;
+use seekless_program::{EXIT_STATUS, LogOptions, PageCommand};
+
+/// Plan, simulate and measure what Seekless gains, on disks made of software.
+#[derive(Debug, Parser)]
+#[command(name = "seekless-lab", version, arg_required_else_help = true, after_help = EXIT_STATUS)]
+struct SeeklessLab {
+    #[command(flatten)]
+    log: LogOptions,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show on this machine what Seekless gains, in a few minutes
+    Demo(seekless_experiments::cli::DemoArgs),
+    /// Plan disks and memory for a site, from its access log or by formula
+    Plan(Box<seekless_experiments::plan::cli::PlanArgs>),
+    /// Simulate in virtual time: a file server on hard disks, cache levels, downloads in any order
+    Sim(seekless_sim::cli::SimArgs),
+    /// Make hard disks of software
+    Vdisk(seekless_vdisk::cli::VdiskArgs),
+    /// Load a server with real clients and verify every byte
+    Load(seekless_load::cli::LoadArgs),
+    #[command(flatten)]
+    Experiment(seekless_experiments::cli::LabCommand),
+    #[command(flatten)]
+    Pages(PageCommand),
+}
+
+/// The commands as `--help` groups them.
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Show and plan", &["demo", "plan"]),
+    ("Experiments", &["list", "run", "report", "compare", "record", "docs", "statements", "against"]),
+    ("Parts", &["sim", "vdisk", "load"]),
+];
+
+/// The parser as the program shows it.
+fn program() -> clap::Command {
+    seekless_program::grouped(SeeklessLab::command(), &GROUPS)
+}
+
+fn main() -> ExitCode {
+    seekless_program::run("seekless-lab", program(), |lab: &SeeklessLab| lab.log.log_format, dispatch)
+}
+
+fn dispatch(lab: SeeklessLab) -> Result<ExitCode, Fault> {
+    let exit = match lab.command {
+        Command::Demo(args) => seekless_experiments::cli::run_demo(args),
+        Command::Plan(args) => seekless_experiments::plan::cli::run(*args),
+        Command::Sim(args) => seekless_sim::cli::run(args),
+        Command::Vdisk(args) => seekless_vdisk::cli::run(args),
+        Command::Load(args) => seekless_load::cli::run(args),
+        Command::Experiment(command) => seekless_experiments::cli::run(command),
+        Command::Pages(command) => command.run(program()),
+    }?;
+    Ok(ExitCode::from(exit as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use seekless_program::usage;
+
+    use super::*;
+
+    fn said(words: &str) -> String {
+        let words = words.split(' ').map(OsString::from).collect();
+        usage::matches(program(), words).unwrap_err().1.expect("an error, not help")
+    }
+
+    #[test]
+    fn each_mistake_is_one_line_with_what_to_write() {
+        for (words, part) in [
+            ("seekless-lab plan --memory -5", "for '--memory <SIZE>': `-5` is not a size"),
+            (
+                "seekless-lab plan --memory -5MiB",
+                "unexpected argument '-5' found; values are not negative; see",
+            ),
+            ("seekless-lab plan --memory 5parsecs", "the unit is unknown; write for example 2MiB"),
+            (
+                "seekless-lab plan --disks -1",
+                "write a whole number without a sign; see `seekless-lab plan --help`",
+            ),
+            (
+                "seekless-lab plan --memry 5",
+                "a similar argument exists: '--memory'; see `seekless-lab plan --help`",
+            ),
+            ("seekless-lab sim trace run x", "--levels <LEVELS>; see `seekless-lab sim trace run --help`"),
+            ("seekless-lab compare a", "<SIMULATED>; see `seekless-lab compare --help`"),
+            ("seekless-lab nosuch", "unrecognized subcommand 'nosuch'; see `seekless-lab --help`"),
+        ] {
+            let line = said(words);
+            assert!(line.contains(part) && !line.contains('\n') && !line.contains("error:"), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        usage::with_negative_values(program()).debug_assert();
+    }
+}

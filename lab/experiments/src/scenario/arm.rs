@@ -1,0 +1,526 @@
+//! One arm of a comparison: a server, what helps it, and what goes wrong meanwhile.
+
+use std::str::FromStr;
+
+use seekless_base::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Knob, Load, Service};
+
+/// What is run and how the machine is set for it. Absent kernel settings mean the device's defaults.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// As checks, published values and plots call it.
+    pub name: String,
+    /// The server; may be absent when the axis sweeps servers or the load needs none (`diff`).
+    pub server: Option<ServerKind>,
+    /// The service, for a load of kind `readers`; an axis with the knob `service` sets it.
+    pub service: Option<Service>,
+    /// Which of its configurations.
+    #[serde(default)]
+    pub variant: ServerVariant,
+    /// Seekless mode; absent: neither shim nor daemon anywhere near.
+    pub mode: Option<Mode>,
+    /// How Seekless hears of the server's reads; the shim where there is a mode and nothing else is said.
+    #[serde(default)]
+    pub door: Door,
+    /// What reads the files of a load of kind `files`.
+    pub reader: Option<FileReader>,
+    /// Beside the load a program reads every file of the first disk in any order (`seekless cat-set`).
+    pub file_set: Option<FileSetBy>,
+    /// Beside the load `seekless prove` measures what the arm's daemon gains, after the warm-up; live only.
+    #[serde(default)]
+    pub proved: bool,
+    /// Beside the load `seekless top` shows the arm's daemon, in a terminal (`fio` only).
+    #[serde(default)]
+    pub shown: bool,
+    /// Beside the load a program of another user runs.
+    pub neighbour: Option<Neighbour>,
+    /// File system of the disk, live, instead of the disk's own.
+    pub fs: Option<String>,
+    /// How the scenario's disks make one folder, live; each a folder of its own when absent.
+    pub joined: Option<Joined>,
+    /// Several drives as one disk, `KIND:MEMBERS`; one drive when absent.
+    pub set: Option<DriveSet>,
+    /// Prefetch size of the daemon (its default, which is automatic, when absent).
+    pub prefetch: Option<Bytes>,
+    /// Order of the daemon's queue (its default when absent).
+    pub order: Option<QueueOrder>,
+    /// Read ahead of need, which none of the papers does; off unless an arm asks for it.
+    #[serde(default)]
+    pub ahead: bool,
+    /// Hold what was read ahead until it is read (the daemon's and the simulator's default when absent).
+    pub hold: Option<bool>,
+    /// Bound of the daemon's queue (its default when absent).
+    pub queue: Option<u32>,
+    /// Reads of a disk the daemon keeps in flight together (its default when absent; the paper's is 1).
+    pub in_flight: Option<u32>,
+    /// Answer when the whole prefetch has arrived, as the paper does, not when what was asked for has.
+    #[serde(default)]
+    pub answer_late: bool,
+    /// One queue for all disks, as the paper's default, instead of one a disk.
+    #[serde(default)]
+    pub single_queue: bool,
+    /// Further options of the daemon or of `watch`; what the simulator calls the same goes into `sim` as
+    /// well.
+    #[serde(default)]
+    pub daemon: Vec<String>,
+    /// The daemon keeps the metadata of the disks' trees in memory; live only.
+    #[serde(default)]
+    pub keep_metadata: bool,
+    /// Further options of `seekless serve`, where that is the server.
+    #[serde(default)]
+    pub serve: Vec<String>,
+    /// The server speaks TLS, with a certificate made for the run; HTTP/1.1. nginx and `seekless serve` only.
+    #[serde(default)]
+    pub tls: bool,
+    /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB
+    /// slices, whose cache on disk is so large.
+    pub edge: Option<Bytes>,
+    /// HAProxy in front of one server a disk, which the clients ask instead (`server = "seekless"`).
+    #[serde(default)]
+    pub balanced: bool,
+    /// Clients take the blocks of a download in any order (`downloads` only).
+    #[serde(default)]
+    pub any_order: bool,
+    /// Load the shim but start no daemon: what a machine looks like after the daemon is gone.
+    #[serde(default)]
+    pub no_daemon: bool,
+    /// Block scheduler.
+    pub scheduler: Option<String>,
+    /// Kernel read-ahead of the device, KiB.
+    pub read_ahead_kb: Option<u32>,
+    /// Largest request the block layer makes, KiB; cut to what the device allows.
+    pub max_sectors_kb: Option<u32>,
+    /// Run once, not at every axis value (the paper's columns labelled V).
+    #[serde(default)]
+    pub fixed: bool,
+    /// Further arguments of the simulator for this arm.
+    #[serde(default)]
+    pub sim: Vec<String>,
+    /// Where a `command` load's answer has each metric: name to JSON pointer.
+    #[serde(default)]
+    pub read: std::collections::BTreeMap<String, String>,
+    /// Which element of the answer's `rows` this arm is: the fields it must have. Empty: the arm reads the
+    /// whole answer.
+    #[serde(default)]
+    pub row: std::collections::BTreeMap<String, String>,
+    /// What goes wrong while the load runs.
+    #[serde(default, rename = "fault")]
+    pub faults: Vec<FaultAt>,
+    /// All settings are those of the arm of this name; besides, this arm may have `best`, `load_of` and more `sim` words.
+    pub like: Option<String>,
+    /// Instead of one setting the best of many, searched at every axis value. Simulator only.
+    pub best: Option<Best>,
+    /// Run at the load that the search for this arm's highest rate ended with. Simulator only.
+    pub load_of: Option<String>,
+}
+
+impl Arm {
+    /// Whether its daemon has an address to be scraped at.
+    pub(crate) fn is_scraped(&self) -> bool {
+        self.daemon.iter().any(|word| word == "--metrics")
+    }
+}
+
+/// A set of drives in words, as `raid0:4`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DriveSet {
+    /// As `--set` takes it.
+    pub kind: String,
+    /// Drives.
+    pub members: u32,
+}
+
+impl DriveSet {
+    /// Options of `vdisk up` and `sim serve`.
+    pub fn words(&self) -> [String; 4] {
+        ["--set".into(), self.kind.clone(), "--members".into(), self.members.to_string()]
+    }
+}
+
+impl TryFrom<String> for DriveSet {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<DriveSet, String> {
+        let wrong = || format!("`{text}` is no set of drives: write KIND:MEMBERS, as raid0:4");
+        let (kind, members) = text.split_once(':').ok_or_else(wrong)?;
+        let kind: seekless_model::drive::set::SetKind = kind.parse()?;
+        let members = members.parse().map_err(|_| wrong())?;
+        let spec = seekless_model::drive::set::SetSpec {
+            kind,
+            members,
+            ..seekless_model::drive::set::SetSpec::SINGLE
+        };
+        spec.check()?;
+        Ok(DriveSet { kind: kind.name().into(), members })
+    }
+}
+
+impl From<DriveSet> for String {
+    fn from(set: DriveSet) -> String {
+        format!("{}:{}", set.kind, set.members)
+    }
+}
+
+/// Several disks whose files make one folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Joined {
+    /// A file system on each, the files in turn; the folder has links to them.
+    Plain,
+    /// One btrfs on all of them, in its profile `single`.
+    BtrfsSingle,
+    /// One btrfs on all of them, in its profile `raid0`.
+    BtrfsRaid0,
+    /// One btrfs on all of them, in its profile `raid1`.
+    BtrfsRaid1,
+    /// A file system on each, the files in turn; the folder is an overlay of them.
+    Overlay,
+}
+
+impl Joined {
+    /// The profile of its btrfs, if it is one.
+    pub fn btrfs(self) -> Option<&'static str> {
+        match self {
+            Joined::BtrfsSingle => Some("single"),
+            Joined::BtrfsRaid0 => Some("raid0"),
+            Joined::BtrfsRaid1 => Some("raid1"),
+            Joined::Plain | Joined::Overlay => None,
+        }
+    }
+}
+
+impl FromStr for Joined {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Joined, String> {
+        let value = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text);
+        Joined::deserialize(value).map_err(|e| e.to_string())
+    }
+}
+
+/// The best of a grid: every combination of values runs, and the one that serves most is the arm's row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// What is turned. The knob `variant` tries only what the server has.
+    pub grid: Vec<Turn>,
+}
+
+/// A knob and what it is tried at.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Turn {
+    /// The knob.
+    pub knob: Knob,
+    /// Values in its notation.
+    pub values: Vec<String>,
+}
+
+impl Best {
+    /// `arm` at every combination, with the value of each knob.
+    ///
+    /// # Errors
+    /// A value that its knob does not take.
+    pub fn candidates(&self, arm: &Arm, load: &Load) -> Result<Vec<(Vec<String>, Arm)>, String> {
+        let mut all = vec![(Vec::new(), arm.clone())];
+        for turn in &self.grid {
+            let mut more = Vec::new();
+            for (words, arm) in &all {
+                for value in &turn.values {
+                    let turned = turn.knob.turn(arm.clone(), &mut load.clone(), value)?;
+                    let has = |kind: ServerKind| kind.variants().contains(&turned.variant);
+                    if turn.knob == Knob::Variant && !turned.server.is_some_and(has) {
+                        continue;
+                    }
+                    let words = words.iter().cloned().chain([value.clone()]).collect();
+                    more.push((words, turned));
+                }
+            }
+            all = more;
+        }
+        Ok(all)
+    }
+}
+
+/// What reads for a program beside the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileSetBy {
+    /// The arm's daemon, in one order with what it reads for the server.
+    Daemon,
+    /// The program itself, ahead of its consumer.
+    Itself,
+}
+
+/// A program of another user beside the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Neighbour {
+    /// It uses processor time, in as many threads as the hostile one, and talks to nobody.
+    Busy,
+    /// It sends the arm's daemon nonsense, as fast as it goes.
+    Hostile,
+}
+
+/// A program that reads every file of a tree once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileReader {
+    /// `find`, `xargs` and four `sha256sum` at a time.
+    Xargs,
+    /// The same with `seekless order` between them.
+    Order,
+    /// The same with one `sha256sum` at a time.
+    OrderOne,
+    /// `find`, `seekless order --ahead`, `xargs` and four `sha256sum` at a time.
+    OrderAhead,
+    /// `tar c`, of whose stream the checksums are made.
+    Tar,
+    /// `seekless cat-set`, the same.
+    CatSet,
+    /// A Python program by `os.walk`.
+    PythonWalk,
+    /// The same by the package `seekless_order`.
+    PythonOrder,
+    /// The rsync daemon, from which eight clients at a time fetch the folders.
+    Rsync,
+    /// `restic check --read-data` of a repository that holds the tree.
+    Restic,
+}
+
+impl FileReader {
+    /// Whether it needs Python.
+    pub(crate) fn is_python(self) -> bool {
+        matches!(self, FileReader::PythonWalk | FileReader::PythonOrder)
+    }
+}
+
+/// A server we can configure and start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerKind {
+    /// nginx.
+    Nginx,
+    /// Apache httpd with its event module.
+    Apache,
+    /// lighttpd.
+    Lighttpd,
+    /// `seekless-lab file-server`, for machines where no other can be had.
+    Builtin,
+    /// Caddy, a server in Go: nothing can be preloaded into it.
+    Caddy,
+    /// The file server of Go's own library, `scripts/gofile.go`.
+    GoFile,
+    /// `seekless serve`: the engine is inside, neither shim nor daemon belong to it.
+    Seekless,
+}
+
+impl ServerKind {
+    /// Name in scenarios and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerKind::Nginx => "nginx",
+            ServerKind::Apache => "apache",
+            ServerKind::Lighttpd => "lighttpd",
+            ServerKind::Builtin => "builtin",
+            ServerKind::Caddy => "caddy",
+            ServerKind::GoFile => "gofile",
+            ServerKind::Seekless => "seekless",
+        }
+    }
+
+    /// The configurations that differ.
+    pub fn variants(self) -> &'static [ServerVariant] {
+        use ServerVariant::{Reads, Shipped, Threads};
+        match self {
+            ServerKind::Nginx => &[Shipped, Threads, Reads],
+            ServerKind::Apache => &[Shipped, Threads],
+            ServerKind::Builtin => &[Shipped, Reads],
+            _ => &[Shipped],
+        }
+    }
+}
+
+impl FromStr for ServerKind {
+    type Err = String;
+    fn from_str(s: &str) -> Result<ServerKind, String> {
+        use ServerKind::{Apache, Builtin, Caddy, GoFile, Lighttpd, Nginx, Seekless};
+        [Nginx, Apache, Lighttpd, Builtin, Caddy, GoFile, Seekless]
+            .into_iter()
+            .find(|kind| kind.name() == s)
+            .ok_or_else(|| {
+                format!("`{s}` is not a server (nginx, apache, lighttpd, builtin, caddy, gofile, seekless)")
+            })
+    }
+}
+
+/// How Seekless hears of a server's reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Door {
+    /// The preload shim and `seekless daemon`.
+    #[default]
+    Shim,
+    /// `seekless watch` on the disks' mounts; nothing is preloaded.
+    Watch,
+    /// `seekless observe` on the disks' mounts; nothing is preloaded, and no read waits for it.
+    Observe,
+}
+
+impl Door {
+    /// Name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Door::Shim => "shim",
+            Door::Watch => "watch",
+            Door::Observe => "observe",
+        }
+    }
+
+    /// Name in scenarios and on command lines; that of the shim is its daemon's.
+    pub(crate) fn command(self) -> &'static str {
+        match self {
+            Door::Shim => "daemon",
+            Door::Watch => "watch",
+            Door::Observe => "observe",
+        }
+    }
+}
+
+/// Which configuration of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerVariant {
+    /// What the distribution's package does.
+    #[default]
+    Shipped,
+    /// What the server's manual advises for large files on disks that are slow to answer: nginx `aio
+    /// threads`, Apache `EnableMMAP Off` with `EnableSendfile On`; lighttpd and the built-in server have
+    /// nothing to turn.
+    Threads,
+    /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the
+    /// paper's servers asked for little at a time (\[L\] 6.4). The others have nothing to turn.
+    Reads,
+}
+
+impl ServerVariant {
+    /// Name in scenarios and on the simulator's command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerVariant::Shipped => "shipped",
+            ServerVariant::Threads => "threads",
+            ServerVariant::Reads => "reads",
+        }
+    }
+}
+
+impl FromStr for ServerVariant {
+    type Err = String;
+    fn from_str(s: &str) -> Result<ServerVariant, String> {
+        [ServerVariant::Shipped, ServerVariant::Threads, ServerVariant::Reads]
+            .into_iter()
+            .find(|v| v.name() == s)
+            .ok_or_else(|| format!("`{s}` is not a configuration (shipped, threads, reads)"))
+    }
+}
+
+/// The paper's modes (\[L\] 6.4) and the daemon's `--mode` words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Shim loaded, doing nothing.
+    Off,
+    /// Calls are timed and reported, nothing else changes.
+    Track,
+    /// Reads of a disk one at a time.
+    Serialise,
+    /// Reads enlarged, any number at a time.
+    Prefetch,
+    /// Both.
+    Both,
+}
+
+impl Mode {
+    /// The word the daemon's `--mode` takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Off => "off",
+            Mode::Track => "track",
+            Mode::Serialise => "serialise",
+            Mode::Prefetch => "prefetch",
+            Mode::Both => "both",
+        }
+    }
+}
+
+/// Order in which the daemon serves a disk's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueOrder {
+    /// As they came.
+    Fifo,
+    /// In disk order.
+    Sweep,
+}
+
+impl QueueOrder {
+    /// The word the daemon's `--order` takes.
+    pub fn word(self) -> &'static str {
+        match self {
+            QueueOrder::Fifo => "fifo",
+            QueueOrder::Sweep => "sweep",
+        }
+    }
+}
+
+/// A fault at a time after the load started. Times are real, whatever the disk's speed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultAt {
+    /// Seconds after the start of the load.
+    pub at_s: f64,
+    /// What happens.
+    pub what: FaultKind,
+    /// For `hang-disk`: how long, in seconds.
+    pub for_s: Option<f64>,
+    /// For `limit-memory`: the new limit; absent: the scenario's own.
+    pub limit: Option<Bytes>,
+    /// Again after so many seconds, until the load ends; absent: once.
+    pub every_s: Option<f64>,
+}
+
+/// Something that goes wrong, or is mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// SIGKILL to the daemon.
+    KillDaemon,
+    /// Start it again.
+    StartDaemon,
+    /// Unlink its socket.
+    RemoveSocket,
+    /// SIGSTOP the daemon.
+    StopDaemon,
+    /// SIGCONT it.
+    ContinueDaemon,
+    /// The disk answers nothing for `for_s` seconds.
+    HangDisk,
+    /// A tenth of the disk returns EIO from now on.
+    BreakDisk,
+    /// A member of each set takes four times as long for everything from now on.
+    SlowMember,
+    /// A member of each set fails.
+    FailMember,
+    /// The disk is well again.
+    MendDisk,
+    /// The memory limit of server and daemon changes.
+    LimitMemory,
+    /// SIGKILL to the middle one of several nodes; what its memory held is gone too.
+    KillNode,
+    /// Start it again, where it was.
+    StartNode,
+}

@@ -1,0 +1,78 @@
+//! What a host asks of a drive and what it learns when it is done.
+
+use seekless_base::{Lba, Nanos};
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// From the medium, or the drive's buffer, to the host.
+    Read,
+    /// From the host to the medium.
+    Write,
+}
+
+/// One command, as it enters the drive's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The host's own number for it; the drive only hands it back.
+    pub id: u64,
+    /// Read or write.
+    pub op: Op,
+    /// First sector.
+    pub lba: Lba,
+    /// Number of 512-byte sectors, at least 1. What lies past the last sector of the drive costs nothing.
+    pub sectors: u32,
+}
+
+/// Where the time of one command went. The four times add up to `finished - started`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceTime {
+    /// Command processing by the drive's electronics, as far as it did not run beside other work.
+    pub overhead: Nanos,
+    /// Movement of the arm, settling included; a head switch counts as a seek of no distance.
+    pub seek: Nanos,
+    /// Wait for the first sector to come round.
+    pub rotation: Nanos,
+    /// Passage of the sectors under the heads, with the track switches between them, or over the bus,
+    /// whichever ended later.
+    pub transfer: Nanos,
+    /// Cylinders crossed by the seek.
+    pub seek_distance: u32,
+    /// Every sector was in the drive's buffer when the command was taken up.
+    pub from_buffer: bool,
+    /// The command joined the stream the heads were reading ahead, without positioning.
+    pub joined_stream: bool,
+}
+
+/// One finished command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The number the host gave.
+    pub id: u64,
+    /// Read or write.
+    pub op: Op,
+    /// First sector.
+    pub lba: Lba,
+    /// Number of 512-byte sectors.
+    pub sectors: u32,
+    /// When it entered the queue.
+    pub arrived: Nanos,
+    /// When the drive took it up.
+    pub started: Nanos,
+    /// When the host had the last byte (or, for a write, the acknowledgement).
+    pub finished: Nanos,
+    /// Where the time from `started` to `finished` went.
+    pub service: ServiceTime,
+}
+
+/// The drive's queue holds as many commands as it can; submit again after the next completion was polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueFull;
+
+impl core::fmt::Display for QueueFull {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the drive's command queue is full")
+    }
+}
+
+impl core::error::Error for QueueFull {}

@@ -1,0 +1,12 @@
+//! What an experiment is made of: how long a disk takes ([`drive`], [`platter`]) and who asks for what
+//! ([`workload`]).
+//!
+//! All of it is pure: no I/O, no clock, no threads. `drive` and `platter` name nothing of `std`; a test says
+//! so.
+
+extern crate alloc;
+
+pub mod drive;
+pub mod platter;
+pub mod set_options;
+pub mod workload;

@@ -1,0 +1,382 @@
+//! Request handlers of a data-intensive server: what each reads from its disk, and when it thinks (\[C\]
+//! section 3.1).
+//!
+//! A handler serves one request: it opens files, reads them block by block in one thread, and sends a short
+//! answer. The paper's microbenchmarks are named by what a handler does: how many files it reads, which part
+//! of each, and how many milliseconds it thinks, so `two-rand-0` is "a random portion of two files, no think
+//! time". Files are chosen at random, portions begin at the head of a file, and several files are read in
+//! turn, a block of each.
+//!
+//! `index-search` is a query of several keywords: for each a binary search of the mapping file, then all
+//! keywords' lists side by side. The paper's index and trace are not public. Of the index it gives the sizes
+//! ([`Content::Index`]); how many keywords a query has is that of AltaVista in 1998 (Silverstein, Henzinger,
+//! Marais, Moricz, SIGIR Forum 1999, table 3: 1, 2, 3 and more in 25.8, 26.0, 15.0 and 12.6 of 100 queries,
+//! the rest empty). Guessed: lists of 16 KiB to 4 MiB, their logarithms evenly distributed, anywhere in the
+//! index.
+//!
+//! [`Content::Index`]: crate::workload::catalogue::Content::Index
+
+use core::str::FromStr;
+
+use seekless_base::{Bytes, Nanos};
+use serde::{Deserialize, Serialize};
+
+use crate::workload::catalogue::{Catalogue, INDEX_MAPPING};
+use crate::workload::closed::RangeRequest;
+use crate::workload::draw::Draw;
+
+/// Bytes of one read call.
+pub const BLOCK: Bytes = Bytes::kib(64);
+/// Think times in one request, where there are any.
+const THINKS: u64 = 4;
+/// One read of a binary search.
+const PROBE: u64 = 4096;
+/// Queries of 1, 2, 3 and 4 keywords, of 794 that are not empty.
+const KEYWORDS: [u64; 4] = [258, 260, 150, 126];
+/// Shortest list of a keyword, KiB.
+const LIST_MIN_KIB: u32 = 16;
+/// Longest list of a keyword, KiB.
+const LIST_MAX_KIB: u32 = 4096;
+
+/// Which part of a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// From its head, evenly distributed between one block and the whole.
+    Rand,
+    /// One block of 64 KiB, any.
+    Block,
+}
+
+impl Part {
+    const NAMES: [(&'static str, Part); 3] =
+        [("whole", Part::Whole), ("rand", Part::Rand), ("64kb", Part::Block)];
+}
+
+/// What every handler of a server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Handler {
+    /// A microbenchmark.
+    Files {
+        /// Files a request, 1 to 4.
+        files: u32,
+        /// What is read of each.
+        part: Part,
+        /// Length of each of the four pauses in a request.
+        think: Nanos,
+    },
+    /// A query to a search index.
+    IndexSearch,
+}
+
+impl Handler {
+    /// Whether a library has the files this handler reads.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check(self, catalogue: &Catalogue) -> Result<(), String> {
+        if self == Handler::IndexSearch && catalogue.videos().len() < 2 {
+            return Err(
+                "index-search reads a mapping file and at least one part of an index: give --content index"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+const COUNTS: [&str; 4] = ["one", "two", "three", "four"];
+
+impl FromStr for Handler {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Handler, String> {
+        if word == "index-search" {
+            return Ok(Handler::IndexSearch);
+        }
+        let parsed = || {
+            let (count, rest) = word.split_once('-')?;
+            let (part, think_ms) = rest.split_once('-')?;
+            Some(Handler::Files {
+                files: COUNTS.iter().position(|c| *c == count)? as u32 + 1,
+                part: Part::NAMES.iter().find(|(name, _)| *name == part)?.1,
+                think: Nanos::from_millis(think_ms.parse().ok().filter(|ms| *ms <= 60_000)?),
+            })
+        };
+        parsed().ok_or_else(|| {
+            format!("`{word}` is no handler; write index-search, or files-part-think such as one-whole-0, two-rand-10, four-64kb-0")
+        })
+    }
+}
+
+impl core::fmt::Display for Handler {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let (files, part, think) = match self {
+            Handler::Files { files, part, think } => (files, part, think),
+            Handler::IndexSearch => return f.write_str("index-search"),
+        };
+        let name = Part::NAMES.iter().find(|(_, p)| p == part).map_or("", |(name, _)| name);
+        write!(f, "{}-{name}-{}", COUNTS[*files as usize - 1], think.0 / 1_000_000)
+    }
+}
+
+impl TryFrom<String> for Handler {
+    type Error = String;
+    fn try_from(word: String) -> Result<Handler, String> {
+        word.parse()
+    }
+}
+
+impl From<Handler> for String {
+    fn from(handler: Handler) -> String {
+        handler.to_string()
+    }
+}
+
+/// One thing a handler does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Reads a range of a file, by the descriptor with this number among those the request opened.
+    Read {
+        /// Number of the descriptor, counted from 0.
+        open: u32,
+        /// What is read.
+        range: RangeRequest,
+    },
+    /// Does nothing that needs the disk, for this long.
+    Think(Nanos),
+}
+
+/// The requests of one client, without end.
+#[derive(Clone, Debug)]
+pub struct Requests<'a> {
+    catalogue: &'a Catalogue,
+    handler: Handler,
+    draw: Draw,
+}
+
+impl<'a> Requests<'a> {
+    /// Client number `number` of the workload of this seed.
+    pub fn new(catalogue: &'a Catalogue, handler: Handler, seed: u64, number: u32) -> Requests<'a> {
+        Requests { catalogue, handler, draw: Draw::new(seed, &format!("handler client {number}")) }
+    }
+
+    fn portion(&mut self, part: Part) -> RangeRequest {
+        let video = self.catalogue.pick_uniform(&mut self.draw);
+        let size = self.catalogue.video(video).size.0;
+        let block = BLOCK.0.min(size);
+        let (offset, len) = match part {
+            Part::Whole => (0, size),
+            Part::Rand => (0, block + self.draw.below(size - block + 1)),
+            Part::Block => (self.draw.below(size / block) * block, block),
+        };
+        RangeRequest { video, offset, len }
+    }
+
+    /// The pages a binary search of the mapping file looks at for a random keyword, and its list.
+    fn keyword(&mut self, probes: &mut Vec<Step>) -> RangeRequest {
+        let (mut low, mut high) = (0, self.catalogue.video(INDEX_MAPPING).size.0 / PROBE);
+        let target = self.draw.below(high);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let range = RangeRequest { video: INDEX_MAPPING, offset: middle * PROBE, len: PROBE };
+            probes.push(Step::Read { open: 0, range });
+            match target.cmp(&middle) {
+                core::cmp::Ordering::Less => high = middle,
+                core::cmp::Ordering::Equal => break,
+                core::cmp::Ordering::Greater => low = middle + 1,
+            }
+        }
+        let partitions = self.catalogue.videos().len() as u64 - 1;
+        let video = INDEX_MAPPING + 1 + self.draw.below(partitions) as u32;
+        let size = self.catalogue.video(video).size.0;
+        let (shortest, longest) = (f64::from(LIST_MIN_KIB), f64::from(LIST_MAX_KIB));
+        let len = (1024.0 * shortest * libm::pow(longest / shortest, self.draw.unit())) as u64;
+        let len = len.clamp(1, size);
+        RangeRequest { video, offset: self.draw.below((size - len) / PROBE + 1) * PROBE, len }
+    }
+
+    fn query(&mut self) -> Vec<Step> {
+        let mut drawn = self.draw.below(KEYWORDS.iter().sum());
+        let more = KEYWORDS.iter().take_while(|&&share| {
+            let beyond = drawn >= share;
+            drawn = drawn.saturating_sub(share);
+            beyond
+        });
+        let keywords = 1 + more.count();
+        let mut steps = Vec::new();
+        let lists: Vec<RangeRequest> = (0..keywords).map(|_| self.keyword(&mut steps)).collect();
+        in_turn(&lists, 1, &mut steps);
+        steps
+    }
+
+    fn files(&mut self, files: u32, part: Part, think: Nanos) -> Vec<Step> {
+        let portions: Vec<RangeRequest> = (0..files).map(|_| self.portion(part)).collect();
+        let mut steps = Vec::new();
+        in_turn(&portions, 0, &mut steps);
+        if think > Nanos::ZERO {
+            for _ in 0..THINKS {
+                let at = self.draw.below(steps.len() as u64 + 1) as usize;
+                steps.insert(at, Step::Think(think));
+            }
+        }
+        steps
+    }
+}
+
+/// Reads all ranges side by side, a block of each in turn; the first has descriptor `first`.
+fn in_turn(ranges: &[RangeRequest], first: u32, steps: &mut Vec<Step>) {
+    let longest = ranges.iter().map(|r| r.len).max().unwrap_or(0);
+    for done in (0..longest).step_by(BLOCK.0 as usize) {
+        for (open, range) in (first..).zip(ranges).filter(|(_, r)| done < r.len) {
+            let len = BLOCK.0.min(range.len - done);
+            let range = RangeRequest { offset: range.offset + done, len, ..*range };
+            steps.push(Step::Read { open, range });
+        }
+    }
+}
+
+impl Iterator for Requests<'_> {
+    type Item = Vec<Step>;
+
+    fn next(&mut self) -> Option<Vec<Step>> {
+        Some(match self.handler {
+            Handler::Files { files, part, think } => self.files(files, part, think),
+            Handler::IndexSearch => self.query(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::catalogue::{CatalogueSpec, Content};
+
+    fn requests(handler: &str, count: usize) -> Vec<Vec<Step>> {
+        let content = if handler == "index-search" { Content::Index } else { Content::Videos };
+        let spec = CatalogueSpec {
+            videos: (content == Content::Videos).then_some(6000),
+            file_size: (content == Content::Videos).then_some(Bytes::mib(4)),
+            content,
+            ..CatalogueSpec::default()
+        };
+        let catalogue = Catalogue::new(&spec).unwrap();
+        Requests::new(&catalogue, handler.parse().unwrap(), 1, 0).take(count).collect()
+    }
+
+    fn reads(steps: &[Step]) -> Vec<(u32, RangeRequest)> {
+        let read = |step: &Step| match step {
+            Step::Read { open, range } => Some((*open, *range)),
+            Step::Think(_) => None,
+        };
+        steps.iter().filter_map(read).collect()
+    }
+
+    #[test]
+    fn one_whole_reads_64_blocks_from_end_to_end() {
+        for request in requests("one-whole-0", 20) {
+            let reads = reads(&request);
+            assert_eq!((reads.len(), request.len()), (64, 64));
+            let offsets: Vec<u64> = reads.iter().map(|(_, r)| r.offset >> 16).collect();
+            assert_eq!(offsets, (0..64).collect::<Vec<u64>>());
+            assert!(
+                reads.iter().all(|(open, r)| *open == 0 && r.len == 65536 && r.video == reads[0].1.video)
+            );
+        }
+    }
+
+    #[test]
+    fn one_rand_thinks_four_times_and_reads_half_a_file_on_average() {
+        let requests = requests("one-rand-10", 4000);
+        let mut bytes = 0;
+        for request in &requests {
+            let thinks = request.iter().filter(|s| **s == Step::Think(Nanos::from_millis(10)));
+            assert_eq!(thinks.count(), 4);
+            let len: u64 = reads(request).iter().map(|(_, r)| r.len).sum();
+            assert!((65_536..=4 << 20).contains(&len));
+            assert_eq!(reads(request)[0].1.offset, 0, "from the head");
+            bytes += len;
+        }
+        // [C]: "evenly distributed between 64 KB and 4 MB".
+        let mean = bytes as f64 / 4000.0 / f64::from(64 << 10);
+        assert!((mean - 32.5).abs() < 0.8, "{mean} blocks");
+    }
+
+    #[test]
+    fn two_rand_alternates_until_the_shorter_ends() {
+        for request in requests("two-rand-0", 50) {
+            let reads = reads(&request);
+            let blocks = |n: u32| reads.iter().filter(|(open, _)| *open == n).count();
+            let both = blocks(0).min(blocks(1));
+            for (i, (open, range)) in reads.iter().enumerate() {
+                let (turn, block) = if i < 2 * both { (i % 2, i / 2) } else { (*open as usize, i - both) };
+                assert_eq!((*open as usize, range.offset >> 16), (turn, block as u64));
+            }
+        }
+    }
+
+    #[test]
+    fn four_64kb_reads_one_block_of_each_file() {
+        let mut places = [0; 64];
+        for request in requests("four-64kb-0", 2000) {
+            let reads = reads(&request);
+            assert_eq!(reads.iter().map(|(open, _)| *open).collect::<Vec<_>>(), [0, 1, 2, 3]);
+            for (_, r) in reads {
+                assert_eq!((r.len, r.offset % 65_536), (65_536, 0));
+                places[(r.offset >> 16) as usize] += 1;
+            }
+        }
+        assert!(places.iter().all(|n| (70..190).contains(n)), "{places:?}");
+    }
+
+    #[test]
+    fn a_query_looks_its_keywords_up_and_reads_their_lists_in_turn() {
+        let requests = requests("index-search", 4000);
+        let (mut keywords, mut bytes) = (0, 0.0);
+        for request in &requests {
+            let reads = reads(request);
+            let probes = reads.iter().take_while(|(open, _)| *open == 0).count();
+            assert!(reads[probes..].iter().all(|(open, _)| *open > 0), "first all look-ups, then the lists");
+            let lists = reads.iter().map(|(open, _)| *open).max().unwrap();
+            // 522 MB are 127,441 pages: 17 halvings at most.
+            assert!(probes <= 17 * lists as usize && (1..=4).contains(&lists), "{probes} {lists}");
+            assert_eq!(reads[0].1.offset, 127_441 / 2 * 4096, "in the middle first");
+            keywords += lists;
+            bytes += reads[probes..].iter().map(|(_, r)| r.len as f64).sum::<f64>();
+        }
+        let mean = f64::from(keywords) / 4000.0;
+        assert!((mean - 2.18).abs() < 0.05, "{mean}");
+        // (b - a) / ln(b / a)
+        let list = bytes / f64::from(keywords) / 753_430.0;
+        assert!((list - 1.0).abs() < 0.05, "{list}");
+    }
+
+    #[test]
+    fn a_search_needs_an_index() {
+        let one = Catalogue::new(&CatalogueSpec { videos: Some(1), ..CatalogueSpec::default() }).unwrap();
+        assert!(
+            "index-search".parse::<Handler>().unwrap().check(&one).unwrap_err().contains("--content index")
+        );
+        assert_eq!("one-whole-0".parse::<Handler>().unwrap().check(&one), Ok(()));
+    }
+
+    #[test]
+    fn names_are_the_papers_and_others_are_refused() {
+        for name in ["one-whole-0", "one-rand-10", "two-rand-0", "four-64kb-0", "index-search"] {
+            assert_eq!(name.parse::<Handler>().unwrap().to_string(), name);
+        }
+        for bad in [
+            "five-whole-0",
+            "one-half-0",
+            "one-whole",
+            "one-whole-x",
+            "one-whole-99999999",
+            "index-search-512kb",
+            "",
+        ] {
+            assert!(bad.parse::<Handler>().unwrap_err().contains("two-rand-10"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! `--coordinate`.
+
+use seekless_base::{Exit, Fault};
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::PfcParams;
+use seekless_levels::coordinate::steer::SteerParams;
+
+/// Reads the name of a coordinator. PFC is to the letter of its paper; its actions alone are those of the
+/// paper's Figure 7.
+pub(super) fn parse(name: &str) -> Result<Coordination, Fault> {
+    let pfc = PfcParams::default();
+    match name.trim() {
+        "none" => Ok(Coordination::None),
+        "du" => Ok(Coordination::Du),
+        "pfc" => Ok(Coordination::Pfc(pfc)),
+        "pfc-bypass" => Ok(Coordination::Pfc(PfcParams { bypass: true, readmore: false, ..pfc })),
+        "pfc-readmore" => Ok(Coordination::Pfc(PfcParams { bypass: false, readmore: true, ..pfc })),
+        "steer" => Ok(Coordination::Steer(SteerParams::default())),
+        "demand-first" => Ok(Coordination::Steer(SteerParams { trials: false, ..SteerParams::default() })),
+        other => Err(Fault::new(
+            Exit::Usage,
+            format!(
+                "no coordinator is called `{other}`; there are none, du, pfc, pfc-bypass, pfc-readmore, steer, demand-first"
+            ),
+        )),
+    }
+}

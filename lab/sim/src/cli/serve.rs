@@ -1,0 +1,923 @@
+//! `seekless-lab sim serve`: a machine that serves files from hard disks.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use seekless_base::{Bytes, Exit, Fault, Lba, Nanos, share};
+use seekless_model::drive::set::{DriveSet, SetKind, SetSpec};
+use seekless_model::drive::{DriveSpec, catalogue as drives};
+use seekless_model::set_options::SetOptions;
+use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec, Content};
+use seekless_model::workload::closed::{ClosedSpec, Pick};
+use seekless_model::workload::handler::Handler;
+use seekless_model::workload::session::ClientClass;
+use seekless_model::workload::sources;
+use seekless_model::workload::tree::{Folders, Taking, TreeFile, TreeSpec};
+use seekless_options::{BOUNDS, FileSetOptions, PAPERS, PolicyOptions, QueueOptions};
+use seekless_policy::profile::STRIPED_AT_ONCE;
+use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
+use serde_json::{Value, json};
+
+use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
+use crate::serving::{
+    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, TreeLoad, profile_of, readahead,
+    scheduler,
+};
+
+/// Headings of what `--help` shows and `-h` does not.
+const LIBRARY: &str = "Library";
+const MODEL: &str = "Model of server, kernel and network";
+const LOAD: &str = "Load";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LoadKind {
+    /// A fixed number of clients; each requests the next range when it has the last
+    Closed,
+    /// A fixed number of clients; each sends its next request to a --handler after the last answer
+    Handlers,
+    /// Viewing sessions at --rate requests a second
+    Sessions,
+    /// --clients programs that read every file of a tree of small files once, as `xargs -P` starts them
+    Tree,
+    /// --clients programs `diff -r`, each comparing two source trees of --files files of its own
+    Diff,
+    /// Search for the highest rate of sessions at which at most --max-failed fail, by bisection
+    Search,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Server {
+    Nginx,
+    Apache,
+    Lighttpd,
+    /// One thread for each client: `seekless-lab file-server`
+    Builtin,
+    /// The papers' userver: --workers event loops; variant threads: a helper reads, so that none blocks
+    Userver,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Variant {
+    /// As the distribution ships it
+    Shipped,
+    /// nginx: aio threads; Apache: EnableMMAP Off, EnableSendfile On
+    Threads,
+    /// nginx: aio threads, sendfile off, reads of 32 KiB; built-in: read instead of sendfile
+    Reads,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DoorArg {
+    /// A library in the server: a miss waits for the engine, in its order
+    Shim,
+    /// The kernel announces each call, at the price of two wake-ups, and misses wait
+    Watch,
+    /// The page cache reports reads afterwards, and no call waits
+    Observe,
+}
+
+impl From<DoorArg> for config::Door {
+    fn from(door: DoorArg) -> config::Door {
+        match door {
+            DoorArg::Shim => config::Door::Shim,
+            DoorArg::Watch => config::Door::Watch,
+            DoorArg::Observe => config::Door::Observe,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Cache {
+    /// One list in order of use
+    Lru,
+    /// Linux's active and inactive lists
+    TwoList,
+    /// The same as before Linux 3.15: lists kept even, no refault distance
+    EvenLists,
+    /// In order of arrival: sendfile before Linux 4.9, which marks nothing as used
+    Fifo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KernelReadAhead {
+    /// Linux since 2.6.23
+    OnDemand,
+    /// The same as of Linux 3.2
+    #[value(name = "on-demand-3")]
+    OnDemand3,
+    /// Linux 2.6.0 to 2.6.9: two windows
+    Linux26,
+    /// The same with windows that double from 16 pages on, as the competitive prefetching paper's
+    Linux26Doubling,
+    /// FreeBSD 8 and 9: a transaction at a time, 64 KiB more behind a request
+    Cluster,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PickArg {
+    /// All files equally likely
+    Uniform,
+    /// By popularity
+    Zipf,
+}
+
+/// Serve files from hard disks in virtual time: clients, server, page cache, kernel and drive simulated, Seekless real.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ServeArgs {
+    /// A drive of `drives/`; give it once for each disk
+    #[arg(long, value_name = "NAME", default_value = "wd-red-1tb")]
+    drive: Vec<String>,
+    #[command(flatten)]
+    set: SetOptions,
+    /// Most commands in the drive, 1 meaning a drive without a queue [default: the drive's own]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(help_heading = MODEL, hide_short_help = true)]
+    queue_depth: Option<u32>,
+    /// Size of each disk's file system, which covers the whole drive [default: the library and a tenth more]
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Bytes>,
+    /// Memory for the page cache
+    #[arg(long, value_name = "SIZE", default_value = "768MiB")]
+    memory: Bytes,
+    /// Replacement policy of the page cache
+    #[arg(long, value_enum, default_value = "two-list", help_heading = MODEL, hide_short_help = true)]
+    cache: Cache,
+    #[command(flatten)]
+    library: LibraryArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Write the result as JSON to FILE, or to standard output
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LibraryArgs {
+    /// Number of videos [default: as many as fill --library, or 20000]
+    #[arg(long, value_name = "N", help_heading = LIBRARY, hide_short_help = true)]
+    videos: Option<u32>,
+    /// Size of the library on each disk
+    #[arg(long, value_name = "SIZE")]
+    library: Option<Bytes>,
+    /// Make every file this large instead of drawing durations
+    #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
+    file_size: Option<Bytes>,
+    /// Kind of files: videos, clips, index or mirror
+    #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
+    content: Content,
+    /// Tree: number of small files; diff: files of one tree
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
+    files: u32,
+    /// Tree: median of their sizes, which are lognormal
+    #[arg(long, value_name = "SIZE", default_value = "8KiB", help_heading = LIBRARY, hide_short_help = true)]
+    median: Bytes,
+    /// Tree: small files for each pack
+    #[arg(long, value_name = "N", default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIBRARY, hide_short_help = true)]
+    files_per_pack: u32,
+    /// Tree: size of a pack
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true)]
+    pack: Bytes,
+    /// Tree: a new file system, with all files in the order of writing; otherwise one in ten fills a hole
+    /// elsewhere
+    #[arg(long, help_heading = LIBRARY, hide_short_help = true)]
+    fresh: bool,
+    /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, help_heading = LIBRARY, hide_short_help = true)]
+    hd_share: f64,
+    /// Zipf exponent of the popularity
+    #[arg(long, value_name = "EXPONENT", default_value_t = 0.8, help_heading = LIBRARY, hide_short_help = true)]
+    zipf: f64,
+    /// Seed of the library
+    #[arg(long, value_name = "SEED", default_value_t = 1, help_heading = LIBRARY, hide_short_help = true)]
+    catalogue_seed: u64,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ServerArgs {
+    /// The server
+    #[arg(long, value_enum, default_value = "nginx")]
+    server: Server,
+    /// Configuration of the server
+    #[arg(long, value_enum, default_value = "shipped")]
+    variant: Variant,
+    /// Event workers of nginx, one for each processor; processes of the userver
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true)]
+    workers: u32,
+    /// Socket buffer of a connection behind a link
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = MODEL, hide_short_help = true)]
+    socket: Bytes,
+    /// Read-ahead of the kernel, in KiB
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    read_ahead_kb: u64,
+    /// Replace --read-ahead-kb by what the disk transfers at that place in the time of one switch
+    #[arg(long, help_heading = MODEL, hide_short_help = true)]
+    competitive_read_ahead: bool,
+    /// Largest request of the block layer, in KiB
+    #[arg(long, value_name = "N", default_value_t = 1280, help_heading = MODEL, hide_short_help = true)]
+    max_sectors_kb: u64,
+    /// Largest command to the drive, in KiB (the live software disk's file takes 1 MiB)
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20), help_heading = MODEL, hide_short_help = true)]
+    max_command_kb: u64,
+    /// Most single pages in one request
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true)]
+    max_segments: u64,
+    /// Block scheduler: none, mq-deadline, bfq, cfq, anticipatory
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    scheduler: scheduler::Kind,
+    /// Requests the scheduler holds
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = MODEL, hide_short_help = true)]
+    nr_requests: u32,
+    /// The kernel's read-ahead algorithm
+    #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true)]
+    kernel_read_ahead: KernelReadAhead,
+    /// Cost of a request on the network, without its bytes (alpha)
+    #[arg(long, value_name = "TIME", default_value = "100us", help_heading = MODEL, hide_short_help = true)]
+    network_alpha: Nanos,
+    /// Rate of the server's network in MB/s (1 / beta)
+    #[arg(long, value_name = "MB/S", default_value_t = 1250.0, help_heading = MODEL, hide_short_help = true)]
+    network_mb_per_s: f64,
+}
+
+#[derive(Args, Clone, Debug)]
+struct EngineArgs {
+    /// What Seekless does: off, track, serialise, prefetch, both [default: both with --preset, else no
+    /// Seekless]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// Door by which reads reach the engine
+    #[arg(long, value_enum, default_value = "shim")]
+    door: DoorArg,
+    /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does
+    #[arg(long, help_heading = MODEL, hide_short_help = true)]
+    preads: bool,
+    /// How far, how early and in which order, as the daemon takes it
+    #[command(flatten)]
+    policy: PolicyOptions,
+    /// How a disk's queue is served, as the daemon takes it
+    #[command(flatten)]
+    queue: QueueOptions,
+    /// How much of a disk file sets get, as in the daemon
+    #[command(flatten)]
+    file_sets: FileSetOptions,
+    /// Read small files before their readers open them, where the order of a folder tells which come next: on
+    /// or off
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true)]
+    next_files: String,
+    /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        conflicts_with = "start_size",
+        help_heading = PAPERS,
+        hide_short_help = true
+    )]
+    start_factor: f64,
+    /// Another value for a constant of the read path (docs/BOUNDS.md lists them)
+    #[arg(long, value_name = "NAME=VALUE", hide = true)]
+    constant: Vec<String>,
+    /// Run without the drive's profile, as a daemon does on a disk that was not measured
+    #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
+    unprofiled: bool,
+    /// Pieces that a disk has at once, in one sweep [default: as in a daemon that can read the layout of a
+    /// set]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
+    at_once: Option<u32>,
+    /// Start with one piece at once and find the number by trial, as the daemon does on a disk that is busy
+    /// from its start
+    #[arg(long, conflicts_with = "at_once", help_heading = BOUNDS, hide_short_help = true)]
+    find_at_once: bool,
+    /// Let requests tell the bitrates of their files, so that --scale applies to a miss too
+    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    tell_bitrates: bool,
+    /// Most bytes of a read in flight [default: all, as the daemon submits it]
+    #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
+    window: Option<Bytes>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct LoadArgs {
+    /// Kind of clients, and what they request
+    #[arg(long, value_enum, default_value = "closed")]
+    load: LoadKind,
+    /// Closed, handlers: clients on each disk
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: u32,
+    /// Closed: bytes in one request
+    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
+    range: Bytes,
+    /// Handlers: what each does: index-search, or files-part-think such as one-whole-0, two-rand-0,
+    /// four-64kb-0
+    #[arg(long, value_name = "NAME", default_value = "one-whole-0", help_heading = LOAD, hide_short_help = true)]
+    handler: Handler,
+    /// Tree: the order of the list: listed, name, inode, disk
+    #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true)]
+    taking: Taking,
+    /// Tree: files that a program takes in one batch
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true)]
+    batch: u32,
+    /// Tree: time to start a program for each batch
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
+    start_time: Nanos,
+    /// Tree: processor time of a program for each file, besides reading
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
+    file_time: Nanos,
+    /// Tree: MB/s at which a program processes its data, 32 KiB at a time [default: no time]
+    #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    work_rate: Option<f64>,
+    /// Closed: how a client chooses its next file
+    #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
+    pick: PickArg,
+    /// Sessions: requests a second on each disk; search: first rate to try
+    #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
+    rate: f64,
+    /// Sessions and search: reach the rate over this time, from 80 % of it in steps of 5 %
+    #[arg(long, value_name = "TIME", help_heading = LOAD, hide_short_help = true)]
+    rise_over: Option<Nanos>,
+    /// Number of sessions on each disk; the run ends with the last [default: no bound]
+    #[arg(long, value_name = "N", help_heading = LOAD, hide_short_help = true)]
+    sessions: Option<u32>,
+    /// Link rates of the sessions' clients, in equal shares, or `none`
+    #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s", help_heading = LOAD, hide_short_help = true)]
+    link: Vec<String>,
+    /// Delay each way of the sessions' clients
+    #[arg(long, value_name = "TIME", default_value = "50ms", help_heading = LOAD, hide_short_help = true)]
+    delay: Nanos,
+    /// Longest time of a segment from when it was due
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
+    timeout: Nanos,
+    /// Beside the load, let a program read every file of each disk in any order, over and over; only with
+    /// Seekless
+    #[arg(long, help_heading = LOAD, hide_short_help = true)]
+    file_set: bool,
+    /// With --file-set: most bytes in memory that it has not taken
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", help_heading = LOAD, hide_short_help = true)]
+    file_set_window: Bytes,
+    /// With --file-set: longest range
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", help_heading = LOAD, hide_short_help = true)]
+    file_set_range: Bytes,
+    /// With --file-set: MB/s at which it takes data
+    #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    file_set_rate: f64,
+    /// Start without viewers, instead of with those of a long-running server
+    #[arg(long, help_heading = LOAD, hide_short_help = true)]
+    cold_start: bool,
+    /// Requests due before this time are not counted
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
+    warmup: Nanos,
+    /// Length of a run, warm-up included
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    duration: Nanos,
+    /// Seed of the requests
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Search: share of sessions that may fail
+    #[arg(long, value_name = "SHARE", default_value_t = 0.003, value_parser = share, help_heading = LOAD, hide_short_help = true)]
+    max_failed: f64,
+    /// Search: highest rate to try
+    #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    rate_max: f64,
+    /// Search: result of an earlier search; the two rates next to it are tried first
+    #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    expected: Option<f64>,
+    /// Search: end when the highest good and the lowest bad rate are this close
+    #[arg(long, value_name = "SHARE", default_value_t = 0.03, value_parser = share, help_heading = LOAD, hide_short_help = true)]
+    precision: f64,
+    /// Search: most runs
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50), help_heading = LOAD, hide_short_help = true)]
+    runs: u32,
+}
+
+/// What `sha256sum` takes, on one core with the instructions for it, and `diff` to compare what is alike.
+const CHECKSUM_NS_PER_KIB: u64 = 1_000;
+
+/// Files of all trees of `--load diff`: each takes some hundred bytes here.
+const DIFF_FILES_MAX: u64 = 10_000_000;
+
+fn positive(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
+    value.ok_or_else(|| format!("`{text}` is not a number above 0"))
+}
+
+/// Reads `3.5Mb/s`, `500kb/s`, or `none`.
+pub(super) fn link_rate(text: &str) -> Result<Option<u64>, Fault> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let parsed = text.strip_suffix("b/s").and_then(|bits| {
+        let (number, factor) = match bits.char_indices().next_back()? {
+            (i, 'k') => (&bits[..i], 1e3),
+            (i, 'M') => (&bits[..i], 1e6),
+            (i, 'G') => (&bits[..i], 1e9),
+            _ => (bits, 1.0),
+        };
+        number.parse::<f64>().ok().map(|n| n * factor).filter(|r| r.is_finite() && *r >= 1e3)
+    });
+    let wrong =
+        || usage(format!("--link {text} is not a link rate; write for example 3.5Mb/s, 500kb/s or none"));
+    parsed.map(|r| Some(r as u64)).ok_or_else(wrong)
+}
+
+fn usage(message: impl Into<String>) -> Fault {
+    Fault::new(Exit::Usage, message)
+}
+
+impl ServeArgs {
+    fn catalogue(&self) -> Result<Catalogue, Fault> {
+        let l = &self.library;
+        if self.load.load == LoadKind::Tree {
+            let (files, median, pack) = (l.files, l.median.0, l.pack.0);
+            let spec =
+                TreeSpec { files, median, files_per_pack: l.files_per_pack, pack, seed: l.catalogue_seed };
+            return Catalogue::of_tree(spec.files(), l.catalogue_seed).map_err(|e| usage(e.to_string()));
+        }
+        if self.load.load == LoadKind::Diff {
+            let trees = u64::from(self.load.clients) * 2;
+            if trees * u64::from(l.files) > DIFF_FILES_MAX {
+                return Err(usage(format!(
+                    "{trees} trees of --files {} are more than {DIFF_FILES_MAX} files",
+                    l.files
+                )));
+            }
+            let files = sources::files(l.files, l.catalogue_seed);
+            let tree = |n: u64| {
+                let path = move |path: &str| {
+                    format!("pair{}/{}/{path}", n / 2, if n.is_multiple_of(2) { 'a' } else { 'b' })
+                };
+                files.iter().map(move |f| TreeFile { path: path(&f.path), size: f.bytes })
+            };
+            let all = (0..trees).flat_map(tree).collect();
+            return Catalogue::of_tree(all, l.catalogue_seed).map_err(|e| usage(e.to_string()));
+        }
+        let spec = CatalogueSpec {
+            videos: l.videos,
+            size: l.library,
+            file_size: l.file_size,
+            content: l.content,
+            hd_share: l.hd_share,
+            zipf: l.zipf,
+            seed: l.catalogue_seed,
+        };
+        Catalogue::new(&spec).map_err(|e| usage(e.to_string()))
+    }
+
+    fn config(&self, catalogue: &Catalogue) -> Result<Config, Fault> {
+        if self.memory < Bytes::mib(1) {
+            return Err(usage(format!("--memory {} is too small; give at least 1MiB", self.memory)));
+        }
+        let l = &self.load;
+        if l.duration <= l.warmup {
+            return Err(usage(format!("--warmup {} leaves nothing of --duration {}", l.warmup, l.duration)));
+        }
+        if l.range.0 == 0 || self.server.socket < Bytes(PAGE * 3) {
+            return Err(usage("--range must be at least 1B and --socket at least 12KiB"));
+        }
+        let s = &self.server;
+        if s.read_ahead_kb > 1 << 20 || !(4..=1 << 20).contains(&s.max_sectors_kb) {
+            return Err(usage("--read-ahead-kb is 0 to 1048576, --max-sectors-kb 4 to 1048576"));
+        }
+        if !(s.network_mb_per_s.is_finite() && s.network_mb_per_s > 0.0) {
+            return Err(usage("--network-mb-per-s must be above 0"));
+        }
+        let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
+        let set = self.set.spec()?;
+        let disks = self.drive.iter().map(|name| {
+            let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
+            drive.queue.depth = self.queue_depth.unwrap_or(drive.queue.depth);
+            let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
+            let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
+            Ok(DiskConfig { drive, set, size, speedup: 1.0 })
+        });
+        let disks = disks.collect::<Result<Vec<_>, Fault>>()?;
+        if disks.len() > 64 {
+            return Err(usage("more than 64 disks"));
+        }
+        let first = disks.first().ok_or_else(|| usage("no --drive"))?;
+        let engine = self.engine.config(first, self.memory)?;
+        let engines = engine.is_some();
+        let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
+        if (tree || diff) && disks.len() > 1 {
+            return Err(usage("--load tree and --load diff are for one --drive"));
+        }
+        Ok(Config {
+            disks,
+            memory: self.memory,
+            kernel: KernelConfig {
+                read_ahead: Bytes::kib(s.read_ahead_kb),
+                competitive: s.competitive_read_ahead,
+                max_request: Bytes::kib(s.max_sectors_kb),
+                segments: s.max_segments,
+                max_command: Bytes::kib(s.max_command_kb),
+                scheduler: s.scheduler,
+                requests: s.nr_requests as usize,
+                algorithm: match s.kernel_read_ahead {
+                    KernelReadAhead::OnDemand => readahead::Kind::OnDemand,
+                    KernelReadAhead::OnDemand3 => readahead::Kind::OnDemand3,
+                    KernelReadAhead::Linux26 => readahead::Kind::Linux26,
+                    KernelReadAhead::Linux26Doubling => readahead::Kind::Linux26Doubling,
+                    KernelReadAhead::Cluster => readahead::Kind::Cluster,
+                },
+                replacement: match self.cache {
+                    Cache::Lru => Replacement::Lru,
+                    Cache::TwoList => Replacement::TwoList,
+                    Cache::EvenLists => Replacement::EvenLists,
+                    Cache::Fifo => Replacement::Fifo,
+                },
+                ..KernelConfig::default()
+            },
+            server: match l.load {
+                LoadKind::Tree => ServerModel::checksums(),
+                LoadKind::Diff => ServerModel::handlers(),
+                _ => s.model(),
+            },
+            socket: s.socket,
+            engine,
+            costs: Costs {
+                copy_ns_per_kib: match tree || diff {
+                    true => CHECKSUM_NS_PER_KIB,
+                    false => Costs::default().copy_ns_per_kib,
+                },
+                // Nothing of a comparison or of a checksum goes over a network.
+                network: if tree || diff { Nanos::ZERO } else { s.network_alpha },
+                network_ns_per_kib: if tree { 0 } else { (1.024e6 / s.network_mb_per_s) as u64 },
+                ..Costs::default()
+            },
+            load: self.load(catalogue)?,
+            file_set: self.file_set(engines)?,
+            warmup: l.warmup,
+            length: l.duration,
+        })
+    }
+
+    /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads them.
+    fn diff(&self) -> DiffLoad {
+        let (pairs, files, seed) = (self.load.clients, self.library.files, self.library.catalogue_seed);
+        let one = sources::folders_shuffled(&sources::files(files, seed));
+        let tree = |tree: u32| one.iter().map(move |&file| tree * files + file as u32);
+        DiffLoad { pairs, files, written: (0..2 * pairs).flat_map(tree).collect() }
+    }
+
+    fn file_set(&self, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
+        let l = &self.load;
+        if !l.file_set {
+            return Ok(None);
+        }
+        if !seekless {
+            return Err(usage("--file-set needs Seekless; give --mode both"));
+        }
+        if l.file_set_range.0 == 0 || l.load == LoadKind::Tree {
+            return Err(usage(
+                "--file-set-range must be at least 1B, and --file-set is for other loads than tree",
+            ));
+        }
+        Ok(Some(FileSetLoad {
+            window: l.file_set_window,
+            range: l.file_set_range,
+            rate: l.file_set_rate * 1e6,
+        }))
+    }
+
+    fn load(&self, catalogue: &Catalogue) -> Result<Load, Fault> {
+        let l = &self.load;
+        if l.load == LoadKind::Closed {
+            let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
+            let spec = ClosedSpec { range: l.range, pick, random_start: true, seed: l.seed };
+            return Ok(Load::Closed { clients: l.clients, spec });
+        }
+        if l.load == LoadKind::Tree {
+            let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
+            let (programs, batch, taking) = (l.clients, l.batch, l.taking);
+            let rate = l.work_rate.map(|mb_s| mb_s * 1e6);
+            let work = ProgramWork { start: l.start_time, file: l.file_time, rate };
+            let fresh = self.library.fresh;
+            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh, work }));
+        }
+        if l.load == LoadKind::Diff {
+            return Ok(Load::Diff(self.diff()));
+        }
+        if l.load == LoadKind::Handlers {
+            l.handler.check(catalogue).map_err(usage)?;
+            return Ok(Load::Handlers { clients: l.clients, handler: l.handler, seed: l.seed });
+        }
+        let class = |text: &String| {
+            Ok(ClientClass {
+                name: text.trim().to_owned(),
+                link_bits_per_s: link_rate(text.trim())?,
+                delay: l.delay,
+                share: 1.0,
+            })
+        };
+        if l.rise_over == Some(Nanos::ZERO) {
+            return Err(usage("--rise-over must be above 0s"));
+        }
+        Ok(Load::Sessions {
+            per_s: l.rate,
+            rise: l.rise_over.map(|over| Rise { from: Rise::FROM, over }),
+            sessions: l.sessions.unwrap_or(u32::MAX),
+            classes: l.link.iter().map(class).collect::<Result<Vec<_>, Fault>>()?,
+            warm_start: !l.cold_start,
+            timeout: l.timeout,
+            seed: l.seed,
+        })
+    }
+}
+
+impl ServerArgs {
+    fn model(&self) -> ServerModel {
+        match (self.server, self.variant) {
+            (Server::Nginx, Variant::Shipped) => ServerModel::nginx(self.workers),
+            (Server::Nginx, Variant::Threads) => ServerModel::nginx_threads(self.workers),
+            (Server::Nginx, Variant::Reads) => ServerModel::nginx_reads(self.workers),
+            (Server::Apache, Variant::Threads) => ServerModel::apache_send(),
+            (Server::Apache, _) => ServerModel::apache(),
+            (Server::Lighttpd, _) => ServerModel::lighttpd(),
+            (Server::Builtin, Variant::Reads) => ServerModel::handlers(),
+            (Server::Builtin, _) => ServerModel::threads(),
+            (Server::Userver, Variant::Shipped) => ServerModel::userver(self.workers),
+            (Server::Userver, _) => ServerModel::asap(),
+        }
+    }
+}
+
+impl EngineArgs {
+    /// All disks of a run go by the profile of the first, and are such sets.
+    fn config(&self, first: &DiskConfig, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
+        let Some(mode) = self.mode.or(self.policy.preset.map(|_| Mode::Both)) else {
+            return self.nothing_for_seekless().map(|()| None);
+        };
+        let mut spindle = self.policy.config(mode)?;
+        self.queue.apply(&mut spindle);
+        self.file_sets.apply(&mut spindle);
+        spindle.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
+        spindle.find_in_flight = self.find_at_once;
+        match self.at_once {
+            _ if self.find_at_once => {}
+            Some(pieces) => spindle.in_flight = pieces as usize,
+            None => (spindle.in_flight, spindle.parts) = at_once(&first.drive, &first.set),
+        }
+        spindle.constants = self.constants()?;
+        if let Some(start) = self.scaled_start(&spindle, memory)? {
+            spindle.start_size = Some(start);
+        }
+        let (door, single_queue) = (self.door.into(), self.queue.single_queue);
+        let next_files = mode == Mode::Both && spindle.ahead.is_some() && self.next_files == "on";
+        let (window, tells_bitrates) = (self.window, self.tell_bitrates);
+        let preads = self.preads;
+        Ok(Some(EngineConfig { door, spindle, single_queue, next_files, tells_bitrates, window, preads }))
+    }
+
+    /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output would
+    /// look like a result.
+    fn nothing_for_seekless(&self) -> Result<(), Fault> {
+        let p = &self.policy;
+        let options = [
+            ("--prefetch", p.prefetch.is_some()),
+            ("--order", p.order.is_some()),
+            ("--ahead", p.ahead.is_some()),
+            ("--hold", p.hold.is_some()),
+            ("--budget", p.budget.is_some()),
+            ("--scale", p.scale.is_some()),
+            ("--next-files", self.next_files == "on"),
+            ("--constant", !self.constant.is_empty()),
+        ];
+        let given = options.iter().find(|(_, given)| *given);
+        given.map_or(Ok(()), |(option, _)| {
+            Err(usage(format!(
+                "{option} is an option of Seekless, which is not there: add --mode both or a --preset"
+            )))
+        })
+    }
+
+    /// The size that an automatic one would start with, times the factor that was asked for.
+    fn scaled_start(&self, config: &SpindleConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
+        if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
+            return Err(usage("--start-factor: write 0.01 to 100"));
+        }
+        let Sizing::Auto(params) = config.sizing else { return Ok(None) };
+        if self.start_factor == 1.0 {
+            return Ok(None);
+        }
+        let memory = MemoryLimit { bytes: memory, ..MemoryLimit::default() };
+        let start = DiskEngine::new(SpindleConfig { memory, ..config.clone() }).stats().size.size as f64;
+        let size = Bytes((start * self.start_factor) as u64 / PAGE * PAGE);
+        Ok(Some(size.clamp(Bytes(PAGE), params.size_max)))
+    }
+
+    /// The constants of the read path, with those that were given.
+    fn constants(&self) -> Result<Constants, Fault> {
+        let mut constants = json!(Constants::default());
+        for given in &self.constant {
+            let known = || {
+                let names: Vec<&str> =
+                    constants.as_object().into_iter().flat_map(|c| c.keys()).map(|k| &**k).collect();
+                usage(format!("--constant {given}: write NAME=VALUE; the names are {}", names.join(", ")))
+            };
+            let (name, value) = given.split_once('=').ok_or_else(known)?;
+            let value: f64 = value.parse().map_err(|_| known())?;
+            let old = constants.get(name).ok_or_else(known)?;
+            let new = if old.is_u64() { json!(value.max(0.0) as u64) } else { json!(value) };
+            constants[name] = new;
+        }
+        serde_json::from_value(constants).map_err(|e| usage(format!("--constant: {e}")))
+    }
+}
+
+/// Pieces at once, and where parts with heads of their own begin, of a set whose layout is known (`seekless_engine`, `layout`).
+fn at_once(drive: &DriveSpec, set: &SetSpec) -> (usize, Vec<Lba>) {
+    let members = set.members as usize;
+    match set.kind {
+        SetKind::Raid1 => (members, Vec::new()),
+        SetKind::Raid10 => (2, Vec::new()),
+        SetKind::Raid0 | SetKind::Raid5 | SetKind::Raid6 => (members.min(STRIPED_AT_ONCE), Vec::new()),
+        SetKind::Linear => {
+            let each = drive.sectors() / u64::from(set.actuators);
+            (1, (1..u64::from(set.spindles())).map(|i| Lba(i * each)).collect())
+        }
+    }
+}
+
+pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
+    let catalogue = args.catalogue()?;
+    let config = args.config(&catalogue)?;
+    let (report, extra) = if args.load.load == LoadKind::Search {
+        let l = &args.load;
+        let plan = serving::search::Search {
+            first: l.rate,
+            highest: l.rate_max,
+            max_failed: l.max_failed,
+            precision: l.precision,
+            runs: l.runs,
+            expected: l.expected,
+        };
+        let found = serving::search(&config, &catalogue, &plan, |step| {
+            seekless_output::eprintln!(
+                "{:.1} requests/s: {:.1} MB/s, {:.2} % of sessions failed: {}",
+                step.rate_per_s,
+                step.mb_per_s,
+                step.failed_share * 100.0,
+                if step.good { "holds" } else { "too much" }
+            );
+        })
+        .map_err(usage)?;
+        let rate = found.best.as_ref().map(|(rate, _)| *rate);
+        let mb = found.best.as_ref().map(|(_, r)| r.mb_per_s);
+        let extra = json!({ "kind": "search", "max_per_s": rate, "max_mb_per_s": mb, "steps": found.steps });
+        let report = found.best.map(|(_, r)| r).or(found.worst);
+        (report.ok_or_else(|| usage("a search of no runs; give --runs of at least 1"))?, extra)
+    } else {
+        (serving::run(&config, &catalogue).map_err(usage)?, json!({}))
+    };
+    let mut load = report.load_json();
+    if let (Value::Object(all), Value::Object(extra)) = (&mut load, extra) {
+        all.extend(extra);
+    }
+    let value = json!({
+        "load": load,
+        "disks": report.disks_json(),
+        "engines": report.engines_json(),
+        "cache": report.cache,
+        "calls": { "under_1ms": report.calls.0, "under_0_1ms": report.calls.1, "p99_ms": report.calls.2,
+                   "cdf": report.calls_cdf },
+        "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
+        "events": report.events,
+    });
+    seekless_output::give(args.json.as_deref(), &value, || text(&args.load, &report, &value))?;
+    Ok(Exit::Ok)
+}
+
+fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
+    let mut out = String::new();
+    if let Some(rate) = value.pointer("/load/max_per_s").and_then(Value::as_f64) {
+        let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
+    }
+    let l = |name| report.latency_ms.get(name).copied().unwrap_or(0.0);
+    let optimum = match args.load {
+        LoadKind::Handlers => format!(" (optimum {:.1})", report.optimum_mb_per_s),
+        _ => String::new(),
+    };
+    let _ = match args.load {
+        LoadKind::Tree | LoadKind::Diff if report.length_s < args.duration.as_secs_f64() => {
+            writeln!(out, "all files read after {:.1} s", report.length_s)
+        }
+        LoadKind::Tree | LoadKind::Diff => {
+            writeln!(out, "not all files read in the {} of --duration", args.duration)
+        }
+        _ => writeln!(
+            out,
+            "{:.1} MB/s{optimum}, {} requests, {} failed; ms: p50 {:.0}, p95 {:.0}, p99 {:.0}",
+            report.mb_per_s,
+            report.requests,
+            report.failures,
+            l("p50"),
+            l("p95"),
+            l("p99")
+        ),
+    };
+    if let Some(set) = report.file_set {
+        let percent = set.share * 100.0;
+        let _ = writeln!(out, "file set: {:.1} MB/s, {percent:.1} % of the disk's time", set.mb_per_s);
+    }
+    for (i, d) in report.disks.iter().enumerate() {
+        let s = d.elapsed_ns.max(1) as f64 / 1e9;
+        let reads = d.reads.max(1) as f64;
+        let _ = writeln!(
+            out,
+            "disk {i}: {:.1} MB/s, {:.0} reads/s of {:.0} KiB, {:.2} seeks/MB, busy {:.0} %; a read: seek {:.1}, turn {:.1}, \
+             transfer {:.1} ms, {:.0} % from the buffer",
+            d.read_bytes as f64 / 1e6 / s,
+            d.reads as f64 / s,
+            d.read_bytes as f64 / reads / 1024.0,
+            d.seeks as f64 / (d.read_bytes.max(1) as f64 / 1e6),
+            d.busy_ns as f64 / 1e7 / s,
+            d.seek_ns as f64 / 1e6 / reads,
+            d.rotation_ns as f64 / 1e6 / reads,
+            d.transfer_ns as f64 / 1e6 / reads,
+            d.buffer_hits as f64 * 100.0 / reads,
+        );
+    }
+    for (i, m) in report.disks.iter().flat_map(|d| d.members.iter().enumerate()) {
+        let _ = writeln!(
+            out,
+            "  member {i}: {:.1} MB in {} reads of {:.0} KiB, busy {:.1} s, seek {:.1} s, rotation {:.1} s",
+            m.read_bytes as f64 / 1e6,
+            m.reads,
+            m.read_bytes as f64 / m.reads.max(1) as f64 / 1024.0,
+            m.busy_ns as f64 / 1e9,
+            m.seek_ns as f64 / 1e9,
+            m.rotation_ns as f64 / 1e9,
+        );
+    }
+    let c = &report.cache;
+    // Members of a set work at once: their parts are of the time of all, idle is the set as a whole.
+    let all: u64 = report.disks.iter().map(|d| d.elapsed_ns).sum();
+    let of_members: u64 = report.disks.iter().map(|d| d.elapsed_ns * d.members.len().max(1) as u64).sum();
+    let time = |part: fn(&serving::DiskStats) -> u64| {
+        report.disks.iter().map(part).sum::<u64>() as f64 * 100.0 / of_members.max(1) as f64
+    };
+    let busy: u64 = report.disks.iter().map(|d| d.busy_ns).sum();
+    let read: u64 = report.disks.iter().map(|d| d.read_bytes).sum();
+    let of_read = |pages: u64| (pages * PAGE) as f64 / read.max(1) as f64;
+    let transfer = time(|d| d.transfer_ns);
+    let _ = writeln!(
+        out,
+        "time of the disks: seek {:.1} %, rotation {:.1} %, transfer {transfer:.1} %, overhead {:.1} %, idle {:.1} %; of the \
+         transfer: re-read {:.1} %, wasted {:.1} %",
+        time(|d| d.seek_ns),
+        time(|d| d.rotation_ns),
+        time(|d| d.overhead_ns),
+        100.0 - busy as f64 * 100.0 / all.max(1) as f64,
+        transfer * of_read(c.refetched),
+        transfer * of_read(c.never_used()),
+    );
+    let _ = writeln!(
+        out,
+        "page cache: {} MiB in, {} MiB evicted after use, {} MiB before",
+        c.inserted >> 8,
+        c.evicted_used >> 8,
+        c.evicted_unused >> 8
+    );
+    for (i, e) in report.engines.iter().enumerate() {
+        let _ = writeln!(
+            out,
+            "engine {i}: {} requests, {} reads of {:.0} KiB ({} ahead), {} MiB evicted unread, {} MiB wasted, {} streams, \
+             {} of {} MiB unread, {} times held back",
+            e.requests,
+            e.reads,
+            e.bytes_read as f64 / e.reads.max(1) as f64 / 1024.0,
+            e.ahead,
+            e.bytes_evicted_unused >> 20,
+            e.bytes_wasted >> 20,
+            e.streams,
+            e.bytes_unread >> 20,
+            e.budget >> 20,
+            e.held_back
+        );
+        let (size, t) = (&e.size, e.ledger.ratios());
+        let _ = writeln!(
+            out,
+            "  {} size {}{}{}{}; of what was requested: {:.3} from the disk, {:.3} cached, {:.4} evicted \
+             before use, {:.3} wasted",
+            size.kind,
+            Bytes(size.size),
+            if size.target == size.size {
+                String::new()
+            } else {
+                format!(", on its way to {}", Bytes(size.target))
+            },
+            if size.decision.is_empty() { "" } else { ", last: " },
+            size.decision,
+            t.disk,
+            t.cached,
+            t.evicted,
+            t.wasted
+        );
+    }
+    let _ = writeln!(out, "{} events", report.events);
+    out
+}

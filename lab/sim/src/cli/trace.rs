@@ -1,0 +1,503 @@
+//! `seekless-lab sim trace run|info|optimal|generate`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_levels::cache::{Cache, Origin, Replacement};
+use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::steer::SteerParams;
+use seekless_levels::prefetch::Algorithm;
+use seekless_model::drive::catalogue;
+use seekless_model::workload::generate::Kind;
+use seekless_model::workload::trace::{Format, Op, Options};
+use seekless_output::{BYTES, bar, give, stream};
+use serde_json::{Value, json};
+
+use super::coordinator;
+use crate::study::oracle;
+use crate::study::spec::parse_levels;
+use crate::study::trace::{SourceSpec, TraceSource, Writes, info};
+use crate::study::twolevel::report;
+use crate::study::twolevel::{LevelSpec, Network, Pacing, Simulation, SystemSpec};
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct TraceArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Command {
+    /// Replay a trace through cache levels
+    Run(RunArgs),
+    /// Requests, read share, sequential share, footprint, and a plot
+    Info(InfoArgs),
+    /// Misses of one cache by LRU and ARC, and the fewest any cache of that size could have (Belady)
+    Optimal(OptimalArgs),
+    /// Write a generated trace in SPC format (no times: as a .lis list of 4 KiB blocks)
+    Generate(GenerateArgs),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WritesArg {
+    /// They touch their blocks like reads
+    AsReads,
+    /// They are left out
+    Skip,
+}
+
+/// Which trace, and how it is read.
+#[derive(Args, Clone, Debug)]
+struct FileArgs {
+    /// The trace, plain or compressed (gz, xz, zst); `-` means standard input; `gen:oltp`, `gen:websearch`
+    /// and `gen:multi` are generated
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Format: spc, msr, cloudphysics, vscsi1, vscsi2, srt, disksim, lis, blocks or access-log [default: from
+    /// the name]
+    #[arg(long)]
+    format: Option<String>,
+    /// Size of a cache block
+    #[arg(long, default_value = "4KiB")]
+    block: Bytes,
+    /// Block size of formats that count blocks of an unstated size (lis, blocks) [default: a cache block]
+    #[arg(long, value_name = "SIZE")]
+    trace_block: Option<Bytes>,
+    /// Skip and count malformed lines instead of stopping
+    #[arg(long)]
+    lenient: bool,
+    /// Treatment of writes
+    #[arg(long, value_enum, default_value = "as-reads")]
+    writes: WritesArg,
+    /// Scale of a generated trace: footprint and length; 1 is the paper's
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Seed of a generated trace
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl FileArgs {
+    fn spec(&self) -> Result<SourceSpec, Fault> {
+        let usage = |m: String| Err(Fault::new(Exit::Usage, m));
+        let format = match &self.format {
+            None => None,
+            Some(name) => match Format::from_name(name) {
+                Some(format) => Some(format),
+                None => {
+                    let names = Format::ALL.map(Format::name).join(", ");
+                    return usage(format!("no format is called `{name}`; there are {names}"));
+                }
+            },
+        };
+        let block = self.block.0;
+        if block < 512 || !block.is_multiple_of(512) || block > 1 << 30 {
+            return usage(format!("--block {}: a block is a multiple of 512 bytes, up to 1 GiB", self.block));
+        }
+        let trace_block = self.trace_block.unwrap_or(self.block).0;
+        if trace_block == 0 || trace_block > 1 << 30 {
+            return usage(format!("--trace-block {}: not within 1 byte and 1 GiB", Bytes(trace_block)));
+        }
+        Ok(SourceSpec {
+            file: self.file.clone(),
+            format,
+            options: Options { lenient: self.lenient, block_bytes: trace_block },
+            writes: match self.writes {
+                WritesArg::AsReads => Writes::AsReads,
+                WritesArg::Skip => Writes::Skip,
+            },
+            scale: self.scale,
+            seed: self.seed,
+            block_bytes: block,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TimingArg {
+    /// The times of the trace, if it has any, else closed
+    Auto,
+    /// The times of the trace
+    Trace,
+    /// The next request when one completes
+    Closed,
+}
+
+#[derive(Args, Clone, Debug)]
+struct RunArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Cache levels from the application down: CACHE+PREFETCHER:SIZE,...
+    ///
+    /// CACHE: lru, sarc, arc. PREFETCHER: none, ra(P), ra-adaptive(P), linux(MAX), linux-kernel(MAX),
+    /// sarc(P/G), amp(P). SIZE: 64MiB, or 16384blk.
+    #[arg(long, value_name = "LEVELS")]
+    levels: String,
+    /// What stands between the levels: none, du, pfc, steer or demand-first; one for all, or one for each
+    /// level from the second, with commas
+    #[arg(long, default_value = "none", value_name = "NAMES")]
+    coordinate: String,
+    /// Model of the drive below; `none`: accesses below take no time
+    #[arg(long, default_value = "cheetah-9lp")]
+    drive: String,
+    /// When requests are issued
+    #[arg(long, value_enum, default_value = "auto")]
+    timing: TimingArg,
+    /// Factor on the times of the trace; 2 is half as fast
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    time_stretch: f64,
+    /// Requests under way at once with --timing closed
+    #[arg(long, default_value_t = 1)]
+    clients: u32,
+    /// Cost of one exchange between two levels, milliseconds
+    #[arg(long, default_value_t = 6.0, value_name = "MS")]
+    alpha_ms: f64,
+    /// Cost of each block sent between two levels, milliseconds
+    #[arg(long, default_value_t = 0.03, value_name = "MS")]
+    beta_ms: f64,
+    /// Write the result as JSON (`-` or no FILE: standard output)
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct InfoArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Write the result as JSON (`-` or no FILE: standard output)
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct OptimalArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Size of the cache: 64MiB, or 16384blk
+    #[arg(long)]
+    capacity: String,
+    /// Write the result as JSON (`-` or no FILE: standard output)
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct GenerateArgs {
+    /// oltp, websearch or multi
+    kind: String,
+    /// Footprint and length; 1 is the paper's
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Same seed, same trace
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+pub(super) fn run(args: TraceArgs) -> Result<Exit, Fault> {
+    match args.command {
+        Command::Run(args) => run_trace(&args),
+        Command::Info(args) => run_info(&args),
+        Command::Optimal(args) => optimal(&args),
+        Command::Generate(args) => generate(&args),
+    }
+}
+
+fn positive(name: &str, value: f64) -> Result<f64, Fault> {
+    if value.is_finite() && (0.0..=1e9).contains(&value) {
+        return Ok(value);
+    }
+    Err(Fault::new(Exit::Usage, format!("{name} {value} is not within 0 and 1,000,000,000")))
+}
+
+/// Puts a coordinator before each level but the first.
+fn coordinate(levels: &mut [LevelSpec], names: &str) -> Result<(), Fault> {
+    let names: Vec<&str> = names.split(',').collect();
+    let lower = levels.len().saturating_sub(1);
+    if lower == 0 && names.iter().any(|name| name.trim() != "none") {
+        let message = "--coordinate: nothing to coordinate, since --levels gives one level; give two or more";
+        return Err(Fault::new(Exit::Usage, message.to_owned()));
+    }
+    if names.len() != 1 && names.len() != lower {
+        let message = format!(
+            "--coordinate names {} coordinators for {lower} levels below the first; give one, or one for each",
+            names.len()
+        );
+        return Err(Fault::new(Exit::Usage, message));
+    }
+    for (i, name) in names.iter().enumerate() {
+        let coordination = coordinator::parse(name)?;
+        let which = if names.len() == 1 { 1..levels.len() } else { i + 1..i + 2 };
+        for at in which {
+            levels[at].coordination = match coordination {
+                Coordination::Steer(params) => {
+                    let upper_prefetches = levels[at - 1].prefetch != Algorithm::None;
+                    Coordination::Steer(SteerParams { upper_prefetches, ..params })
+                }
+                other => other,
+            };
+        }
+    }
+    Ok(())
+}
+
+fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
+    let usage = |m: String| Fault::new(Exit::Usage, m);
+    let mut levels = parse_levels(&args.levels, args.file.block.0)?;
+    coordinate(&mut levels, &args.coordinate)?;
+    let drive = match args.drive.as_str() {
+        "none" => None,
+        name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
+    };
+    if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
+        return Err(usage(format!(
+            "--time-stretch {} is out of range; write more than 0 and at most 1,000,000",
+            args.time_stretch
+        )));
+    }
+    if args.clients == 0 {
+        return Err(usage("--clients 0: nobody would ask for anything; give at least 1".into()));
+    }
+    let timing = match args.timing {
+        TimingArg::Trace if !timed => {
+            return Err(usage("--timing trace: this trace has no times; use --timing closed".into()));
+        }
+        TimingArg::Auto if !timed => Pacing::Closed { clients: args.clients },
+        TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: args.time_stretch },
+        TimingArg::Closed => Pacing::Closed { clients: args.clients },
+    };
+    let network = Network {
+        alpha: Nanos::from_millis_f64(positive("--alpha-ms", args.alpha_ms)?),
+        beta: Nanos::from_millis_f64(positive("--beta-ms", args.beta_ms)?),
+    };
+    Ok(SystemSpec { levels, network, drive, block_bytes: args.file.block.0, timing })
+}
+
+/// Requests between two looks at the progress.
+const TICK_REQUESTS: u64 = 4096;
+
+fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
+    let mut source = TraceSource::open(&args.file.spec()?)?;
+    let spec = system(args, source.timed)?;
+    let mut engine = Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
+    let bar = bar(source.progress.total(), BYTES);
+    let started = std::time::Instant::now();
+    while let Some(record) = source.next_record()? {
+        engine.request(&source.blocks(&record)?);
+        if source.requests.is_multiple_of(TICK_REQUESTS) {
+            bar.set_position(source.progress.read());
+        }
+    }
+    let outcome = engine.finish();
+    bar.finish_and_clear();
+    let elapsed = started.elapsed().as_secs_f64();
+    let mut result = report::outcome(&spec, &outcome);
+    result["trace"] = trace_json(args.file.file.as_path(), &source);
+    let rate = outcome.levels[0].blocks as f64 / elapsed.max(1e-9) / 1e6;
+    give(args.json.as_deref(), &result, || summary(&result, &source, rate))?;
+    Ok(Exit::Ok)
+}
+
+fn trace_json(file: &Path, source: &TraceSource) -> Value {
+    let (skipped, first) = source.skipped();
+    json!({
+        "file": file.to_string_lossy(),
+        "format": source.format,
+        "requests": source.requests,
+        "writes_skipped": source.writes_skipped,
+        "lines_skipped": skipped,
+        "first_line_skipped": first,
+    })
+}
+
+/// The result for a reader.
+fn summary(result: &Value, source: &TraceSource, million_per_s: f64) -> String {
+    let mut text = String::new();
+    let number = |v: &Value| v.as_u64().unwrap_or(0);
+    let real = |v: &Value| v.as_f64().unwrap_or(0.0);
+    let _ = writeln!(
+        text,
+        "{} requests, {} blocks ({}); {million_per_s:.2} million blocks/s simulated",
+        number(&result["requests"]),
+        number(&result["block_requests"]),
+        source.format
+    );
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED);
+    table.set_header([
+        "level",
+        "cache",
+        "prefetch",
+        "coordinate",
+        "blocks",
+        "hits",
+        "late",
+        "silent",
+        "misses",
+        "bypassed",
+        "hit ratio",
+        "prefetched",
+        "readmore",
+        "unused",
+    ]);
+    for (i, level) in result["levels"].as_array().into_iter().flatten().enumerate() {
+        let word = |key: &str| level[key].as_str().unwrap_or("").to_owned();
+        let count = |key: &str| number(&level[key]).to_string();
+        table.add_row([
+            format!("L{} {} blocks", i + 1, number(&level["capacity_blocks"])),
+            word("cache"),
+            word("prefetch"),
+            word("coordinate"),
+            count("blocks"),
+            count("hits"),
+            count("late_hits"),
+            count("silent_hits"),
+            count("misses"),
+            count("bypassed"),
+            format!("{:.4}", real(&level["hit_ratio"])),
+            count("prefetched"),
+            count("readmore"),
+            count("unused"),
+        ]);
+    }
+    let _ = writeln!(text, "{table}");
+    let (disk, response) = (&result["disk"], &result["response"]);
+    let _ = writeln!(
+        text,
+        "disk: {} requests, {} blocks, busy {:.1} s of {:.1} s",
+        number(&disk["requests"]),
+        number(&disk["blocks"]),
+        real(&disk["busy_s"]),
+        real(&result["simulated_s"])
+    );
+    let _ = writeln!(
+        text,
+        "response: mean {:.3} ms, p50 {:.3}, p95 {:.3}, p99 {:.3}, max {:.3}",
+        real(&response["mean_ms"]),
+        real(&response["p50_ms"]),
+        real(&response["p95_ms"]),
+        real(&response["p99_ms"]),
+        real(&response["max_ms"])
+    );
+    if let (skipped, Some(first)) = source.skipped() {
+        let _ = writeln!(text, "{skipped} lines skipped; the first: {first}");
+    }
+    text
+}
+
+fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
+    let spec = args.file.spec()?;
+    let mut source = TraceSource::open(&spec)?;
+    let bar = bar(source.progress.total(), BYTES);
+    let info = info::measure(&mut source, |source| {
+        if source.requests.is_multiple_of(TICK_REQUESTS) {
+            bar.set_position(source.progress.read());
+        }
+    })?;
+    bar.finish_and_clear();
+    let mut value = info.json(spec.block_bytes);
+    value["trace"] = trace_json(&args.file.file, &source);
+    give(args.json.as_deref(), &value, || info_text(&info, &source, spec.block_bytes))?;
+    Ok(Exit::Ok)
+}
+
+fn info_text(info: &info::Info, source: &TraceSource, block_bytes: u64) -> String {
+    let mut text = String::new();
+    let block = Bytes(block_bytes);
+    let footprint = match info.footprint_blocks {
+        Some(blocks) => {
+            format!("{blocks} blocks of {block}, {:.1} MB", (blocks * block_bytes) as f64 / 1e6)
+        }
+        None => "more than 2^26 blocks; use a larger --block".into(),
+    };
+    let _ = writeln!(text, "format            {}", source.format);
+    let _ = writeln!(text, "requests          {}", info.requests);
+    let _ = writeln!(text, "bytes             {:.1} MB", info.bytes as f64 / 1e6);
+    let _ = writeln!(text, "read share        {:.1} %", info.read_share() * 100.0);
+    let _ = writeln!(text, "sequential share  {:.1} %", info.sequential_share() * 100.0);
+    let _ = writeln!(text, "footprint         {footprint}");
+    let _ = writeln!(text, "files or devices  {}", info.contexts);
+    if let Some(span) = info.span {
+        let _ = writeln!(text, "span              {:.1} s", span.as_secs_f64());
+    }
+    if let (skipped, Some(first)) = source.skipped() {
+        let _ = writeln!(text, "skipped           {skipped} lines; the first: {first}");
+    }
+    text.push_str("\nblock number against request number:\n");
+    text.push_str(&info.plot(72, 16));
+    text
+}
+
+fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
+    let spec = args.file.spec()?;
+    // One level of the `--levels` language, so that sizes are written the same way everywhere.
+    let level = parse_levels(&format!("lru:{}", args.capacity), spec.block_bytes)?;
+    let capacity = level[0].capacity_blocks;
+    let mut source = TraceSource::open(&spec)?;
+    let mut blocks = Vec::new();
+    while let Some(record) = source.next_record()? {
+        let request = source.blocks(&record)?;
+        blocks.extend(request.first..=request.last);
+        if blocks.len() > oracle::REQUESTS_MAX {
+            let message =
+                format!("more than {} block requests; the oracle holds them all", oracle::REQUESTS_MAX);
+            return Err(Fault::new(Exit::Failed, message));
+        }
+    }
+    let misses = |replacement| -> Result<u64, Fault> {
+        let mut cache =
+            Cache::new(replacement, capacity).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
+        let mut misses = 0;
+        for block in &blocks {
+            match cache.find(*block) {
+                Some(slot) => {
+                    cache.hit(slot);
+                }
+                None => {
+                    cache.insert(*block, Origin::Random, 0);
+                    misses += 1;
+                }
+            }
+        }
+        Ok(misses)
+    };
+    let (lru, arc) = (misses(Replacement::Lru)?, misses(Replacement::Arc)?);
+    let best = oracle::optimal_misses(&blocks, capacity as usize);
+    let requests = blocks.len();
+    let value = json!({
+        "trace": trace_json(&args.file.file, &source),
+        "capacity_blocks": capacity,
+        "block_requests": requests,
+        "misses": { "lru": lru, "arc": arc, "optimal": best },
+    });
+    give(args.json.as_deref(), &value, || {
+        format!("{requests} block requests, {capacity} blocks: misses LRU {lru}, ARC {arc}, optimal {best}\n")
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn generate(args: &GenerateArgs) -> Result<Exit, Fault> {
+    let kind = Kind::from_name(&args.kind).ok_or_else(|| {
+        let names = Kind::ALL.map(Kind::name).join(", ");
+        Fault::new(Exit::Usage, format!("no generator is called `{}`; there are {names}", args.kind))
+    })?;
+    if !(args.scale > 0.0 && args.scale <= 100.0) {
+        return Err(Fault::new(
+            Exit::Usage,
+            format!("--scale {} is out of range; write more than 0 and at most 100", args.scale),
+        ));
+    }
+    let mut records = kind.generate(args.scale, args.seed).enumerate();
+    stream(|out| {
+        records.try_for_each(|(i, r)| match r.at {
+            Some(at) => {
+                let op = if r.op == Op::Read { 'R' } else { 'W' };
+                let (s, ns) = (at.0 / 1_000_000_000, at.0 % 1_000_000_000);
+                writeln!(out, "{},{},{},{op},{s}.{ns:09}", r.context, r.offset / 512, r.bytes)
+            }
+            None => writeln!(out, "{} {} 0 {i}", r.offset / 4096, r.bytes / 4096),
+        })
+    })?;
+    Ok(Exit::Ok)
+}

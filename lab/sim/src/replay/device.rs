@@ -1,0 +1,143 @@
+//! The drive of a replay: long reads go to it in commands, and come back as how far each has come.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use seekless_base::{Lba, Nanos, SECTOR_BYTES};
+use seekless_model::drive::{Command, Drive, DriveSpec, Op};
+use seekless_policy::FileId;
+
+/// One command to the drive at most, as Linux' block layer cuts large reads.
+const COMMAND_BYTES: u64 = 1 << 20;
+
+/// A read of a file, for something that the caller names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read<T> {
+    pub(super) what_for: T,
+    pub(super) file: FileId,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// How far a read has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Came<T> {
+    pub(super) read: Read<T>,
+    /// What is new, `[from, upto)` of the file.
+    pub(super) from: u64,
+    pub(super) upto: u64,
+    /// Whether the read is over.
+    pub(super) complete: bool,
+}
+
+/// A read under way.
+#[derive(Debug)]
+struct Reading<T> {
+    read: Read<T>,
+    /// Which of its commands are done.
+    done: Vec<bool>,
+}
+
+/// A drive, and the reads under way.
+pub(super) struct Device<T> {
+    drive: Drive,
+    /// When the next command will be done.
+    next_done: Option<Nanos>,
+    /// Commands the drive has no room for yet.
+    held: VecDeque<Command>,
+    readings: BTreeMap<u64, Reading<T>>,
+    /// Reading and number within it, by command.
+    commands: BTreeMap<u64, (u64, usize)>,
+    next_id: u64,
+    /// Sectors of the log's disk, at least.
+    sectors_then: u64,
+}
+
+impl<T: Copy> Device<T> {
+    /// An idle drive in the place of a disk of `sectors_then`.
+    pub(super) fn new(spec: &DriveSpec, sectors_then: u64) -> Device<T> {
+        Device {
+            drive: Drive::new(spec),
+            next_done: None,
+            held: VecDeque::new(),
+            readings: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            next_id: 0,
+            sectors_then: sectors_then.max(1),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.readings.is_empty()
+    }
+
+    /// When the next command will be done.
+    pub(super) fn next_done(&self) -> Option<Nanos> {
+        self.next_done
+    }
+
+    /// Where a read lies on this drive, in sectors.
+    fn place(&self, file: FileId, offset: u64, lba: Option<Lba>) -> u64 {
+        let sectors = self.drive.sectors();
+        let then = match lba {
+            Some(lba) => lba.0,
+            // Not known: each file somewhere, its bytes in a row.
+            None => {
+                let spread = (file.ino ^ file.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                return (spread % sectors + offset / SECTOR_BYTES) % sectors;
+            }
+        };
+        if self.sectors_then <= sectors {
+            return then.min(sectors - 1);
+        }
+        (u128::from(then) * u128::from(sectors) / u128::from(self.sectors_then)) as u64
+    }
+
+    /// Begins a read whose first byte had this address on the log's disk.
+    pub(super) fn read(&mut self, now: Nanos, read: Read<T>, lba: Option<Lba>) {
+        let place = self.place(read.file, read.offset, lba);
+        self.next_id += 1;
+        let reading = self.next_id;
+        let count = read.len.div_ceil(COMMAND_BYTES).max(1);
+        for i in 0..count {
+            let bytes = COMMAND_BYTES.min(read.len - (i * COMMAND_BYTES).min(read.len));
+            self.next_id += 1;
+            self.commands.insert(self.next_id, (reading, i as usize));
+            let lba = (place + i * COMMAND_BYTES / SECTOR_BYTES) % self.drive.sectors();
+            let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+            self.held.push_back(Command { id: self.next_id, op: Op::Read, lba: Lba(lba), sectors });
+        }
+        self.readings.insert(reading, Reading { read, done: vec![false; count as usize] });
+        self.submit(now);
+    }
+
+    fn submit(&mut self, now: Nanos) {
+        while let Some(command) = self.held.front().copied() {
+            if self.drive.submit(now, command).is_err() {
+                break;
+            }
+            self.held.pop_front();
+        }
+        self.next_done = self.drive.next_completion();
+    }
+
+    /// What has come by now.
+    pub(super) fn poll(&mut self, now: Nanos) -> Vec<Came<T>> {
+        let mut came = Vec::new();
+        while let Some(done) = self.drive.poll(now) {
+            let Some((id, command)) = self.commands.remove(&done.id) else { continue };
+            let Some(reading) = self.readings.get_mut(&id) else { continue };
+            let in_a_row = |done: &[bool]| done.iter().take_while(|d| **d).count() as u64;
+            let before = in_a_row(&reading.done);
+            reading.done[command] = true;
+            let whole = in_a_row(&reading.done);
+            let (read, complete) = (reading.read, whole as usize == reading.done.len());
+            let offset = |commands: u64| read.offset + (commands * COMMAND_BYTES).min(read.len);
+            came.push(Came { read, from: offset(before), upto: offset(whole), complete });
+            if complete {
+                self.readings.remove(&id);
+            }
+        }
+        self.submit(now);
+        came
+    }
+}

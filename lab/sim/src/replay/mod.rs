@@ -1,0 +1,110 @@
+//! A decision log of a live daemon ([`seekless_policy::decisions`]), run again.
+//!
+//! - [`exact`]: every event goes into a fresh engine of the recorded settings, and what comes out must be
+//!   what came out then. It shows that the log is whole and that policy has not changed since.
+//! - [`whatif`]: what servers read, at the times at which they read ([`load`]), meets other settings, another
+//!   memory, another drive; disk and page cache are simulated. Reads do not wait for each other's answers
+//!   there: the load is as recorded however fast the disk is.
+
+mod device;
+pub mod exact;
+pub mod load;
+mod resident;
+#[cfg(test)]
+mod tests;
+pub mod whatif;
+
+use std::io::BufRead;
+use std::path::Path;
+
+use seekless_base::{Exit, Fault};
+use seekless_model::workload::trace::read_line;
+use seekless_policy::decisions::{FIRST_LINE, FORMAT, Line};
+
+/// Longest line of a log: settings with a profile of hundreds of points are some ten kilobytes.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// A log being read.
+pub struct Log {
+    bytes: Box<dyn BufRead + Send>,
+    path: String,
+    text: Vec<u8>,
+    /// Lines read.
+    pub number: u64,
+    /// Lines the daemon left out when the log reached its bound.
+    pub left_out: u64,
+    /// Whether the log has its last line: the daemon that wrote it ended in an orderly way.
+    pub ended: bool,
+}
+
+impl Log {
+    /// Opens a log, packed or not; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, or is none.
+    pub fn open(path: &Path) -> Result<Log, Fault> {
+        let bytes = seekless_output::input::open(path)?.bytes;
+        let path = path.display().to_string();
+        let mut log = Log { bytes, path, text: vec![], number: 0, left_out: 0, ended: false };
+        match log.line()? {
+            Some(first) if first == FIRST_LINE => Ok(log),
+            other => {
+                let version = other.and_then(|line| line.strip_prefix(FORMAT)).map(str::to_owned);
+                let what = match version {
+                    Some(version) => format!(
+                        "{}: this decision log was written by a Seekless of format version {version}; this one reads \
+                         `{FIRST_LINE}`. Replay it with the version that wrote it",
+                        log.path
+                    ),
+                    None => format!(
+                        "{}: is no decision log: its first line is not `{FIRST_LINE}`; give a file of `seekless \
+                         daemon --decisions`",
+                        log.path
+                    ),
+                };
+                Err(Fault::new(Exit::Failed, what))
+            }
+        }
+    }
+
+    fn fault(&self, what: &str) -> Fault {
+        Fault::new(Exit::Failed, format!("{}: line {}: {what}", self.path, self.number))
+    }
+
+    fn line(&mut self) -> Result<Option<&str>, Fault> {
+        self.number += 1;
+        let more = read_line(&mut self.bytes, &mut self.text, LINE_BYTES_MAX, "decision log");
+        if !more.map_err(|e| self.fault(&e))? {
+            self.number -= 1;
+            return Ok(None);
+        }
+        match std::str::from_utf8(&self.text) {
+            Ok(text) => Ok(Some(text.trim_end())),
+            Err(_) => Err(self.fault("is not text; give a file of `seekless daemon --decisions`")),
+        }
+    }
+
+    /// The next line of the log; remarks are passed over.
+    ///
+    /// # Errors
+    /// What is no line; the last line of a daemon that was killed may be half a line.
+    pub fn next_line(&mut self) -> Result<Option<Line>, Fault> {
+        loop {
+            let Some(text) = self.line()? else { return Ok(None) };
+            let parsed = match text.strip_prefix('#') {
+                None => text.parse::<Line>(),
+                Some(remark) => {
+                    let end = remark.strip_prefix(" end, ").map(|rest| rest.split(' ').next().unwrap_or(""));
+                    let left_out = end.map(|n| n.parse().unwrap_or(0));
+                    self.ended |= left_out.is_some();
+                    self.left_out = left_out.unwrap_or(self.left_out);
+                    continue;
+                }
+            };
+            return match parsed {
+                Ok(line) => Ok(Some(line)),
+                Err(e) => Err(self.fault(&e.to_string())),
+            };
+        }
+    }
+}

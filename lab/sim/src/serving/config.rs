@@ -1,0 +1,414 @@
+//! What is simulated.
+
+use std::sync::Arc;
+
+use seekless_base::wants::CallKind;
+use seekless_base::{Bytes, Nanos};
+use seekless_model::drive::DriveSpec;
+use seekless_model::drive::set::SetSpec;
+use seekless_model::workload::catalogue::Catalogue;
+use seekless_model::workload::closed::ClosedSpec;
+use seekless_model::workload::handler::Handler;
+use seekless_model::workload::session::ClientClass;
+use seekless_model::workload::tree::{Folders, Taking};
+use seekless_policy::{Config as SpindleConfig, Mode};
+
+use super::balancer::Ring;
+use super::{readahead, scheduler};
+
+/// How the page cache chooses what leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Replacement {
+    /// One list in order of use.
+    Lru,
+    /// Linux's active and inactive lists.
+    #[default]
+    TwoList,
+    /// The same as before Linux 3.15: the active list never larger than the inactive one, no refault
+    /// distance.
+    EvenLists,
+    /// In the order in which pages came, used or not: Linux from 2.6.23 to 4.8 for files that are sent with
+    /// `sendfile`, whose `__generic_file_splice_read` marks no page as used, so that none ever reaches the
+    /// active list.
+    Fifo,
+}
+
+/// One disk. Each holds the whole library and has its own clients.
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// The drive.
+    pub drive: DriveSpec,
+    /// How many such drives the disk is made of, and how.
+    pub set: SetSpec,
+    /// Size of the file system; it stands for the whole drive.
+    pub size: Bytes,
+    /// How many times faster than the real one it runs, as the live disk does (`speedup`).
+    pub speedup: f64,
+}
+
+/// Settings of the kernel for every disk.
+#[derive(Clone, Debug)]
+pub struct KernelConfig {
+    /// `read_ahead_kb`.
+    pub read_ahead: Bytes,
+    /// Instead of `read_ahead`: what the disk transfers at that place in the time of a switch (\[C\] section
+    /// 2).
+    pub competitive: bool,
+    /// `max_sectors_kb`.
+    pub max_request: Bytes,
+    /// Pages a request may have that were allocated one by one (`max_segments`: memory is rarely contiguous).
+    /// Pages of a read-ahead window after the first come in large folios and are not bound by it.
+    pub segments: u64,
+    /// Largest command a request is cut into: the live disk's file below takes 1 MiB at most.
+    pub max_command: Bytes,
+    /// Block scheduler.
+    pub scheduler: scheduler::Kind,
+    /// Time to hand a request to the drive. However short, it decides what the drive can choose from: of
+    /// several requests made at once it takes up the first before it knows the others.
+    pub send: Nanos,
+    /// Requests the scheduler holds; more wait outside in order of arrival.
+    pub requests: usize,
+    /// Read-ahead algorithm.
+    pub algorithm: readahead::Kind,
+    /// Page replacement.
+    pub replacement: Replacement,
+}
+
+impl Default for KernelConfig {
+    fn default() -> KernelConfig {
+        KernelConfig {
+            read_ahead: Bytes::kib(128),
+            competitive: false,
+            // BLK_DEF_MAX_SECTORS since Linux 4.x.
+            max_request: Bytes::kib(1280),
+            // BLK_MAX_SEGMENTS.
+            segments: 128,
+            max_command: Bytes::mib(1),
+            scheduler: scheduler::Kind::None,
+            send: Nanos::from_micros(20),
+            requests: 64,
+            algorithm: readahead::Kind::OnDemand,
+            replacement: Replacement::TwoList,
+        }
+    }
+}
+
+/// How a server reads and how many of its threads can wait for a disk at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerModel {
+    /// Pools of threads; a client belongs to one of them for good.
+    pub pools: u32,
+    /// Threads in each pool; `None`: one a client.
+    pub threads: Option<u32>,
+    /// Most bytes of one call.
+    pub call: u64,
+    /// Bytes the kernel looks up and hands over at a time within a call.
+    pub unit: u64,
+    /// Most bytes a thread sends for one client before it turns to the next.
+    pub turn: u64,
+    /// How a call reads.
+    pub how: How,
+    /// A call names no more than the socket takes: `sendfile` of a server that uses `SF_NODISKIO` and then
+    /// reads what was missing (\[L\] sections 3.1 and 5).
+    pub within_socket: bool,
+}
+
+/// The call a server reads with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// `sendfile`: names all that is left and sends what the socket takes.
+    Send,
+    /// `read`: returns when all that was asked for is there.
+    Read,
+    /// A map of the file, read by page faults: no call that a preloaded library could see.
+    Map,
+}
+
+impl How {
+    /// How such a call takes the bytes that it names.
+    pub fn kind(self) -> CallKind {
+        match self {
+            How::Send => CallKind::Send,
+            How::Read => CallKind::Read,
+            How::Map => CallKind::Part,
+        }
+    }
+}
+
+/// How the engine hears of the server's reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Door {
+    /// A library in the server: misses wait for the engine, hits are reported after the fact. It sees no
+    /// maps.
+    #[default]
+    Shim,
+    /// The kernel announces each call and waits for an answer, which costs every call two wake-ups. What a
+    /// map touches is not announced.
+    Watch,
+    /// The page cache tells of reads when they have their bytes. No call waits, and none is put in order.
+    Observe,
+}
+
+/// What Seekless does.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// How it hears of reads.
+    pub door: Door,
+    /// The settings of the policy. Its memory is that of the simulated machine.
+    pub spindle: SpindleConfig,
+    /// One queue for all disks.
+    pub single_queue: bool,
+    /// Whether files are read before their readers open them ([`seekless_policy::successors`]).
+    pub next_files: bool,
+    /// Whether requests tell the bitrates of their files, as those of a server that knows its catalogue
+    /// (\[A\] section 5). Otherwise nobody does: the headers of files are not modelled.
+    pub tells_bitrates: bool,
+    /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
+    pub window: Option<Bytes>,
+    /// Whether a shim that prefetches without serialising reads the longer range by a call of its own, as
+    /// Libception does (\[L\] section 3.2.2). Otherwise it tells the kernel to read ahead.
+    pub preads: bool,
+}
+
+impl EngineConfig {
+    /// A server behind the shim, as the daemon is without further options.
+    pub fn of_shim(spindle: SpindleConfig) -> EngineConfig {
+        EngineConfig {
+            door: Door::Shim,
+            spindle,
+            single_queue: false,
+            next_files: false,
+            tells_bitrates: false,
+            window: None,
+            preads: false,
+        }
+    }
+
+    /// Whether a call of a server that reads like this waits for the engine if it misses.
+    pub fn blocks(&self, how: How) -> bool {
+        self.acts() && how != How::Map && self.door != Door::Observe
+    }
+
+    /// Whether reads are asked about at all.
+    pub fn acts(&self) -> bool {
+        !matches!(self.spindle.mode, Mode::Off | Mode::Track)
+    }
+}
+
+/// What things cost besides the disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// From the end of a command in the drive to the wake-up of its waiter, and from one message
+    /// between shim, daemon and its threads to the next.
+    pub wake: Nanos,
+    /// A call, besides its bytes.
+    pub call: Nanos,
+    /// Nanoseconds for each KiB handed over.
+    pub copy_ns_per_kib: u64,
+    /// A request on the network, besides its bytes (alpha).
+    pub network: Nanos,
+    /// Nanoseconds for each KiB on the server's network (1 / beta): one after the other for all clients.
+    pub network_ns_per_kib: u64,
+}
+
+impl Default for Costs {
+    fn default() -> Costs {
+        Costs {
+            wake: Nanos::from_micros(60),
+            call: Nanos::from_micros(10),
+            // 3 GB/s.
+            copy_ns_per_kib: 340,
+            network: Nanos::from_micros(100),
+            // 10 Gb/s.
+            network_ns_per_kib: 820,
+        }
+    }
+}
+
+/// Which clients there are, and what they request.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// So many clients a disk, each asking for the next range when it has the last.
+    Closed {
+        /// Clients on each disk.
+        clients: u32,
+        /// What they read; disk number `n` uses seed + n.
+        spec: ClosedSpec,
+    },
+    /// So many clients a disk, each sending the next request to a handler when it has the answer to the last.
+    Handlers {
+        /// Clients on each disk.
+        clients: u32,
+        /// What a handler does.
+        handler: Handler,
+        /// Seed; disk number `n` uses seed + n.
+        seed: u64,
+    },
+    /// Viewing sessions at a rate that is constant, or rises to it first.
+    Sessions {
+        /// Requests a second, on each disk.
+        per_s: f64,
+        /// How the rate is reached; at once where absent.
+        rise: Option<Rise>,
+        /// Sessions in all, on each disk.
+        sessions: u32,
+        /// Kinds of clients.
+        classes: Vec<ClientClass>,
+        /// Begin with the viewers of a long-running server.
+        warm_start: bool,
+        /// How long a segment may take.
+        timeout: Nanos,
+        /// Seed of the sessions.
+        seed: u64,
+    },
+    /// One of several nodes behind a balancer; for one disk.
+    Node(Node),
+    /// Programs that read every file of a tree once, as `xargs -P` starts them; the run is over when all are
+    /// read. For one disk, whose files lie as an aged file system has them.
+    Tree(TreeLoad),
+    /// So many `diff -r`, each of a pair of trees of its own; the run is over when all are. For one disk.
+    Diff(DiffLoad),
+}
+
+/// Comparisons of pairs of trees. The catalogue has the trees of all pairs, one behind the other, each in the
+/// order of paths.
+#[derive(Clone, Debug)]
+pub struct DiffLoad {
+    /// Pairs, each compared by a program of its own.
+    pub pairs: u32,
+    /// Files a tree.
+    pub files: u32,
+    /// The order in which all files were written, one behind the other.
+    pub written: Arc<[u32]>,
+}
+
+/// Programs that read a tree.
+#[derive(Clone, Debug)]
+pub struct TreeLoad {
+    /// Programs at a time.
+    pub programs: u32,
+    /// Files that each takes at a time; then the next of the list.
+    pub batch: u32,
+    /// The order of the list.
+    pub taking: Taking,
+    /// The folders.
+    pub folders: Arc<Folders>,
+    /// Files lie one behind the other, in the order of writing; otherwise as on an aged file system.
+    pub fresh: bool,
+    /// What they do beside reading.
+    pub work: ProgramWork,
+}
+
+/// The time of a program that reads files, beside its reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProgramWork {
+    /// To start one, for each batch of files.
+    pub start: Nanos,
+    /// For each file.
+    pub file: Nanos,
+    /// Bytes a second that it works on as it reads them; none: at once.
+    pub rate: Option<f64>,
+}
+
+/// A rate that is reached in steps of [`Rise::STEP`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rise {
+    /// Share of the rate at the start.
+    pub from: f64,
+    /// Time until all of it is offered.
+    pub over: Nanos,
+}
+
+impl Rise {
+    /// Share of the rate at the start (\[A\] section 4.3).
+    pub const FROM: f64 = 0.8;
+    /// Share of the rate in one step (\[A\] section 4.3).
+    pub const STEP: f64 = 0.05;
+}
+
+/// One of several nodes behind a balancer that places files by their names. [`Config::memory`] is all of its
+/// memory.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Viewers of all nodes.
+    pub clients: u32,
+    /// What they read.
+    pub spec: ClosedSpec,
+    /// The link of each, bits a second.
+    pub link: u64,
+    /// Nodes; each file is on the one where the balancer puts it.
+    pub nodes: u32,
+    /// Which of them is looked at, from 1 on.
+    pub number: u32,
+    /// When that one is killed, and when it is started again with nothing in memory.
+    pub lost: Option<(Nanos, Nanos)>,
+    /// A node with so many times the mean of requests under way passes on what comes besides
+    /// (`hash-balance-factor`).
+    pub bound: f64,
+    /// From then on until the balancer sends it requests: it has to see that the node is back.
+    pub up: Nanos,
+    /// Whole-file downloads under way at any time, all nodes together; each goes through all files, one after
+    /// the other.
+    pub downloads: u32,
+    /// Bytes a second its client takes.
+    pub download_rate: f64,
+    /// Memory the server itself takes.
+    pub own: Bytes,
+    /// Whether the budget for what is read ahead is a part of what is left of the memory, or of all of it.
+    pub budget_of_rest: bool,
+    /// Its downloads in any order. Their blocks, too, take from the memory.
+    pub any_order: seekless_reorder::Config,
+    /// Largest file of which a digest is made for its first download, from the same blocks.
+    pub digest_max: Bytes,
+    /// Time between two looks at what was served and read.
+    pub look: Nanos,
+}
+
+impl Node {
+    /// Of each file, whether it is on this node.
+    pub fn here(&self, catalogue: &Catalogue) -> Vec<bool> {
+        let ring = Ring::new(self.nodes);
+        catalogue.videos().iter().map(|v| ring.node(&format!("/{}", v.path)) == self.number).collect()
+    }
+}
+
+/// A program beside the load that reads every file of a disk, over and over, in any order: a scrub. The
+/// engine has its file set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FileSetLoad {
+    /// Most bytes that lie in memory for it and are not taken.
+    pub window: Bytes,
+    /// Longest range that it takes at a time.
+    pub range: Bytes,
+    /// Bytes a second that it takes.
+    pub rate: f64,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The disks.
+    pub disks: Vec<DiskConfig>,
+    /// Memory for the page cache.
+    pub memory: Bytes,
+    /// The kernel.
+    pub kernel: KernelConfig,
+    /// The server.
+    pub server: ServerModel,
+    /// Socket buffer of a connection behind a link.
+    pub socket: Bytes,
+    /// Seekless, if it is there.
+    pub engine: Option<EngineConfig>,
+    /// Costs.
+    pub costs: Costs,
+    /// The load.
+    pub load: Load,
+    /// What reads beside it; only where Seekless is there.
+    pub file_set: Option<FileSetLoad>,
+    /// Requests due before this time are not counted.
+    pub warmup: Nanos,
+    /// Length of the run, warm-up included.
+    pub length: Nanos,
+}

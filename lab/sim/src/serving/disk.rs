@@ -1,0 +1,423 @@
+//! One disk: requests from the page cache, the block layer's queue, the drive.
+
+use std::collections::VecDeque;
+
+use seekless_base::{Bytes, Lba, Nanos, SECTOR_BYTES};
+use seekless_model::drive::set::{DriveSet, SpindleStats};
+use seekless_model::drive::{Command, Completion, Op};
+use seekless_policy::profile::DiskProfile;
+use seekless_policy::sizing::competitive::{Competitive, SeekEstimate};
+use serde::Serialize;
+
+use super::cache::PAGE;
+use super::config::{DiffLoad, DiskConfig, KernelConfig, Load, TreeLoad};
+use super::layout::Layout;
+use super::profile_of;
+use super::scheduler::{Pick, Scheduler, Waiting};
+
+/// The part that hears when a request is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// A connection whose thread is blocked.
+    Connection(u32),
+    /// A read of an engine: engine and read.
+    Read(u32, u64),
+    /// A read past the page cache.
+    Past(u64),
+}
+
+/// Pages of a file, `[from, to)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    pub(crate) file: u32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// A request of the block layer.
+#[derive(Debug)]
+pub(crate) struct Request {
+    lba: u64,
+    sectors: u64,
+    pub(crate) pages: Vec<Pages>,
+    pub(crate) waiters: Vec<Waiter>,
+    thread: u32,
+    since: Nanos,
+}
+
+impl Request {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sectors * SECTOR_BYTES
+    }
+}
+
+/// Counters in the words of the live disk's statistics.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DiskStats {
+    /// Bytes of reads completed.
+    pub read_bytes: u64,
+    /// Always 0.
+    pub write_bytes: u64,
+    /// Read commands completed.
+    pub reads: u64,
+    /// Always 0.
+    pub writes: u64,
+    /// Commands that did not begin where the one served before ended.
+    pub seeks: u64,
+    /// Commands for which the heads moved to another cylinder.
+    pub head_moves: u64,
+    /// Commands served from the track buffer.
+    pub buffer_hits: u64,
+    /// Time with at least one command present.
+    pub busy_ns: u64,
+    /// Time since the counters were zero.
+    pub elapsed_ns: u64,
+    /// Sums of the parts of service time.
+    pub overhead_ns: u64,
+    /// Time moving the heads.
+    pub seek_ns: u64,
+    /// Time waiting for the sector to come round.
+    pub rotation_ns: u64,
+    /// Time transferring.
+    pub transfer_ns: u64,
+    /// Sum over commands of completion minus arrival.
+    pub response_ns: u64,
+    /// Bytes read in contiguous sequences of at most 128 KiB.
+    pub seq_bytes_le_128k: u64,
+    /// Of at most 576 KiB.
+    pub seq_bytes_le_576k: u64,
+    /// Of more than 1920 KiB.
+    pub seq_bytes_gt_1920k: u64,
+    /// What each spindle of a set did, in the drives' own time; empty for a single drive.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<SpindleStats>,
+}
+
+/// A disk of the machine.
+pub(crate) struct Disk {
+    drives: DriveSet,
+    layout: Layout,
+    scheduler: Scheduler,
+    depth: usize,
+    requests_max: usize,
+    sectors_max: u64,
+    /// The same for pages allocated one by one.
+    single_max: u64,
+    merges: bool,
+    /// The block layer hands the drive one request after the other: from then on it may hand over the next.
+    next_send: Nanos,
+    send: Nanos,
+    requests: Vec<Option<Request>>,
+    free: Vec<u32>,
+    /// In the scheduler, in order of arrival.
+    waiting: Vec<u32>,
+    views: Vec<Waiting>,
+    /// Beyond what the scheduler holds.
+    outside: VecDeque<u32>,
+    /// With the drive.
+    sent: Vec<u32>,
+    stats: DiskStats,
+    zero: Nanos,
+    busy_since: Option<Nanos>,
+    head: u64,
+    sequence: u64,
+    /// The bound of the kernel's read-ahead, where it is not fixed.
+    competitive: Option<Competitive>,
+    profile: DiskProfile,
+    /// Mean time from one place to another that has nothing to do with it.
+    switch: Nanos,
+    /// How many times faster than ours the drive's clock runs.
+    speedup: f64,
+}
+
+/// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in
+/// a switch.
+const DEPTH_MAX: Bytes = Bytes::mib(32);
+
+impl Disk {
+    pub(crate) fn new(
+        config: &DiskConfig,
+        kernel: &KernelConfig,
+        sizes: impl Iterator<Item = u64>,
+        load: &Load,
+    ) -> Result<Disk, String> {
+        let drives = DriveSet::new(&config.drive, config.set).map_err(|e| e.to_string())?;
+        let profile = profile_of(&config.drive, &config.set);
+        let (sectors, stripe) = (drives.sectors(), config.set.stripe());
+        Ok(Disk {
+            layout: match load {
+                Load::Tree(TreeLoad { fresh: true, folders, .. }) => {
+                    let order: Vec<u32> = (0..folders.folder_of.len() as u32).collect();
+                    Layout::written(sizes, &order, config.size.0, sectors, stripe)?
+                }
+                Load::Tree(_) => Layout::aged(sizes, config.size.0, sectors, stripe)?,
+                Load::Diff(DiffLoad { written, .. }) => {
+                    Layout::written(sizes, written, config.size.0, sectors, stripe)?
+                }
+                _ => Layout::new(sizes, config.size.0, sectors, stripe)?,
+            },
+            depth: drives.accepts(),
+            drives,
+            scheduler: Scheduler::new(kernel.scheduler),
+            requests_max: kernel.requests.max(1),
+            sectors_max: (kernel.max_request.min(kernel.max_command).0 / SECTOR_BYTES)
+                .max(PAGE / SECTOR_BYTES),
+            single_max: kernel.segments.max(1) * (PAGE / SECTOR_BYTES),
+            // Without a scheduler nothing waits where it could be merged with: a submitter that finds no tag
+            // free sleeps.
+            merges: kernel.scheduler != super::scheduler::Kind::None,
+            next_send: Nanos::ZERO,
+            send: kernel.send,
+            requests: Vec::new(),
+            free: Vec::new(),
+            waiting: Vec::new(),
+            views: Vec::new(),
+            outside: VecDeque::new(),
+            sent: Vec::new(),
+            stats: DiskStats::default(),
+            zero: Nanos::ZERO,
+            busy_since: None,
+            head: u64::MAX,
+            sequence: 0,
+            // As the paper: the seek time of the mean distance. Seekless's own depth goes by the mean time.
+            competitive: kernel.competitive.then(|| {
+                Competitive::new(profile.clone(), DEPTH_MAX).with_seek_estimate(SeekEstimate::MeanDistance)
+            }),
+            switch: profile.mean_switch(),
+            profile,
+            speedup: config.speedup,
+        })
+    }
+
+    /// A moment, or a time, on the drive's clock.
+    fn its(&self, ours: Nanos) -> Nanos {
+        if self.speedup == 1.0 { ours } else { Nanos((ours.0 as f64 * self.speedup) as u64) }
+    }
+
+    /// The same back, and not too early.
+    fn ours(&self, its: Nanos) -> Nanos {
+        if self.speedup == 1.0 { its } else { Nanos((its.0 as f64 / self.speedup) as u64 + 1) }
+    }
+
+    /// What a switch at this place of a file is worth, if the kernel goes by it.
+    pub(crate) fn competitive_depth(&self, file: usize, offset: u64) -> Option<Bytes> {
+        self.competitive.as_ref().map(|c| c.depth(self.lba(file, offset)))
+    }
+
+    /// `C_min` of \[C\] section 2 (its equation 1): time for so many bytes of a file in one go, from
+    /// anywhere.
+    pub(crate) fn least_time(&self, file: usize, offset: u64, bytes: u64) -> Nanos {
+        let rate = self.profile.rate_at(self.lba(file, offset));
+        self.switch + Nanos::from_secs_f64(bytes as f64 / rate)
+    }
+
+    /// Address of a byte of a file of this disk.
+    pub(crate) fn lba(&self, file: usize, offset: u64) -> Lba {
+        self.layout.lba(file, offset)
+    }
+
+    /// Asks for pages of the disk's file `local`, known to the cache as `pages.file`.
+    pub(crate) fn submit(&mut self, now: Nanos, local: usize, pages: Pages, thread: u32, large: bool) {
+        let most = if large { self.sectors_max } else { self.sectors_max.min(self.single_max) };
+        for run in self.layout.runs(local, pages.from * PAGE, pages.to * PAGE) {
+            let mut offset = run.offset;
+            let end = run.offset + run.len;
+            while offset < end {
+                let len = (end - offset).min(most * SECTOR_BYTES);
+                let lba = run.lba.0 + (offset - run.offset) / SECTOR_BYTES;
+                let part = Pages { file: pages.file, from: offset / PAGE, to: (offset + len).div_ceil(PAGE) };
+                self.enter(now, lba, len.div_ceil(SECTOR_BYTES), part, thread);
+                offset += len;
+            }
+        }
+    }
+
+    fn enter(&mut self, now: Nanos, lba: u64, sectors: u64, pages: Pages, thread: u32) {
+        self.busy_since.get_or_insert(now);
+        // Behind a request that has not gone out yet.
+        let outside = self.outside.iter().map(|id| self.view(*id));
+        let candidates = self.views.iter().copied().chain(outside);
+        let behind = candidates
+            .take_while(|_| self.merges)
+            .position(|view| view.end == lba && view.end - view.lba + sectors <= self.sectors_max);
+        if let Some(i) = behind {
+            let id =
+                if i < self.waiting.len() { self.waiting[i] } else { self.outside[i - self.waiting.len()] };
+            if let Some(view) = self.views.get_mut(i) {
+                view.end += sectors;
+            }
+            let request = self.requests[id as usize].as_mut().expect("a waiting request exists");
+            request.sectors += sectors;
+            request.pages.push(pages);
+            return;
+        }
+        let request = Request { lba, sectors, pages: vec![pages], waiters: Vec::new(), thread, since: now };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.requests[id as usize] = Some(request);
+                id
+            }
+            None => {
+                self.requests.push(Some(request));
+                (self.requests.len() - 1) as u32
+            }
+        };
+        self.scheduler.arrived(now, &self.view(id));
+        if self.waiting.len() < self.requests_max {
+            self.admit(id);
+        } else {
+            self.outside.push_back(id);
+        }
+    }
+
+    fn admit(&mut self, id: u32) {
+        self.waiting.push(id);
+        self.views.push(self.view(id));
+    }
+
+    fn view(&self, id: u32) -> Waiting {
+        let r = self.request(id);
+        Waiting { lba: r.lba, end: r.lba + r.sectors, thread: r.thread, since: r.since }
+    }
+
+    fn request(&self, id: u32) -> &Request {
+        self.requests[id as usize].as_ref().expect("an id in a queue names a request")
+    }
+
+    /// Registers a waiter for the request that brings a page. `false`: none does.
+    pub(crate) fn wait(&mut self, file: u32, page: u64, waiter: Waiter) -> bool {
+        let all = self.sent.iter().chain(&self.waiting).chain(&self.outside).copied();
+        let brings = |id: &u32| {
+            self.request(*id).pages.iter().any(|p| p.file == file && p.from <= page && page < p.to)
+        };
+        let Some(id) = { all }.find(brings) else { return false };
+        let request = self.requests[id as usize].as_mut().expect("just found");
+        if !request.waiters.contains(&waiter) {
+            request.waiters.push(waiter);
+        }
+        true
+    }
+
+    /// Gives the drive what it can take; when to look again.
+    pub(crate) fn pump(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut idle_until = None;
+        while self.drives.queue_len() < self.depth {
+            if now < self.next_send {
+                if !self.waiting.is_empty() {
+                    idle_until = Some(self.next_send);
+                }
+                break;
+            }
+            match self.scheduler.pick(now, &self.views, self.sent.len()) {
+                Pick::Idle => break,
+                Pick::Wait(until) => {
+                    idle_until = Some(until);
+                    break;
+                }
+                Pick::Take(i) => {
+                    let id = self.waiting.remove(i);
+                    self.views.remove(i);
+                    let r = self.request(id);
+                    let command = Command {
+                        id: u64::from(id),
+                        op: Op::Read,
+                        lba: Lba(r.lba),
+                        sectors: r.sectors as u32,
+                    };
+                    if self.drives.submit(self.its(now), command).is_err() {
+                        // Cannot be: there was room.
+                        self.outside.push_front(id);
+                        break;
+                    }
+                    if let Some(competitive) = &mut self.competitive {
+                        competitive.observe(command.lba, Bytes(u64::from(command.sectors) * SECTOR_BYTES));
+                    }
+                    self.sent.push(id);
+                    self.next_send = now + self.send;
+                    if let Some(next) = self.outside.pop_front() {
+                        self.admit(next);
+                    }
+                }
+            }
+        }
+        let done = if self.sent.is_empty() { None } else { self.drives.next_event() };
+        let done = done.map(|at| self.ours(at));
+        [done, idle_until].into_iter().flatten().min()
+    }
+
+    /// The next request that is done by `now`.
+    pub(crate) fn collect(&mut self, now: Nanos) -> Option<Request> {
+        let mut done = self.drives.poll(self.its(now))?.done;
+        done.finished = self.ours(done.finished).min(now);
+        let id = done.id as u32;
+        self.sent.retain(|&s| s != id);
+        self.free.push(id);
+        let request = self.requests[id as usize].take().expect("the drive hands back what it was given");
+        self.account(&done, request.since);
+        self.scheduler.done(now, request.thread);
+        if self.sent.is_empty() && self.waiting.is_empty() && self.outside.is_empty() {
+            self.end_busy(done.finished);
+        }
+        Some(request)
+    }
+
+    fn end_busy(&mut self, now: Nanos) {
+        if let Some(since) = self.busy_since.take() {
+            self.stats.busy_ns += now.since(since.max(self.zero)).0;
+        }
+    }
+
+    fn account(&mut self, done: &Completion, since: Nanos) {
+        let s = &mut self.stats;
+        let bytes = u64::from(done.sectors) * SECTOR_BYTES;
+        s.reads += 1;
+        s.read_bytes += bytes;
+        if self.head == done.lba.0 {
+            self.sequence += bytes;
+        } else {
+            s.seeks += 1;
+            self.end_sequence();
+            self.sequence = bytes;
+        }
+        let s = &mut self.stats;
+        self.head = done.lba.0 + u64::from(done.sectors);
+        s.head_moves += u64::from(done.service.seek > Nanos::ZERO);
+        s.buffer_hits += u64::from(done.service.from_buffer);
+        s.response_ns += done.finished.since(since).0;
+        let ours = |time: Nanos| (time.0 as f64 / self.speedup) as u64;
+        s.overhead_ns += ours(done.service.overhead);
+        s.seek_ns += ours(done.service.seek);
+        s.rotation_ns += ours(done.service.rotation);
+        s.transfer_ns += ours(done.service.transfer);
+    }
+
+    fn end_sequence(&mut self) {
+        let (n, s) = (self.sequence, &mut self.stats);
+        s.seq_bytes_le_128k += if n <= 128 << 10 { n } else { 0 };
+        s.seq_bytes_le_576k += if n <= 576 << 10 { n } else { 0 };
+        s.seq_bytes_gt_1920k += if n > 1920 << 10 { n } else { 0 };
+    }
+
+    /// The counters at `now`.
+    pub(crate) fn stats(&mut self, now: Nanos) -> DiskStats {
+        self.end_sequence();
+        self.sequence = 0;
+        let mut stats = self.stats.clone();
+        if !self.drives.layout().spec().is_single() {
+            stats.members = self.drives.stats(self.its(now));
+        }
+        if let Some(since) = self.busy_since {
+            stats.busy_ns += now.since(since.max(self.zero)).0;
+        }
+        stats.elapsed_ns = now.since(self.zero).0;
+        stats
+    }
+
+    /// Sets the counters to zero.
+    pub(crate) fn reset(&mut self, now: Nanos) {
+        self.stats = DiskStats::default();
+        self.drives.reset_stats(self.its(now));
+        self.zero = now;
+        self.sequence = 0;
+    }
+}

@@ -1,0 +1,164 @@
+//! What lies below the lowest cache: a block scheduler and a drive, or nothing that takes time.
+
+use seekless_base::{Lba, Nanos, SECTOR_BYTES};
+use seekless_model::drive::{Command, Drive, DriveSpec, Op};
+
+use super::scheduler::{Deadline, DiskRequest, Queued};
+
+/// Largest request merging makes, bytes: `max_sectors_kb` of Linux 2.6.
+const MERGED_BYTES_MAX: u64 = 512 << 10;
+/// Waiting requests from which on everything merges: with so many behind it, a request saved is worth more than an answer
+/// a few milliseconds sooner.
+const BACKLOG: u64 = 4;
+/// Bits of a block key that number the block within its device; the device is above. 2^40 blocks of 4 KiB are 4 PiB.
+pub const DEVICE_SHIFT: u32 = 40;
+/// Devices of one trace, at most: the rest of a 64-bit key, less one so that no key is the largest number.
+pub const DEVICES_MAX: u64 = (1 << (64 - DEVICE_SHIFT)) - 1;
+
+/// Counts of the disk side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounts {
+    /// Requests the drive carried out, after merging.
+    pub requests: u64,
+    /// Blocks it transferred.
+    pub blocks: u64,
+    /// Time it was at work.
+    pub busy: Nanos,
+    /// Longest queue met.
+    pub queue_max: u64,
+}
+
+#[derive(Debug)]
+enum Below {
+    /// Everything is there at once: for counts, where time is of no interest.
+    Instant,
+    Drive(Box<Spinning>),
+}
+
+#[derive(Debug)]
+struct Spinning {
+    drive: Drive,
+    queue: Deadline,
+    waiting: u64,
+    current: Option<(DiskRequest, Nanos)>,
+    sectors_per_block: u64,
+    blocks: u64,
+}
+
+/// The disk and its scheduler.
+#[derive(Debug)]
+pub(super) struct ScheduledDrive {
+    below: Below,
+    pub(super) counts: DiskCounts,
+}
+
+/// What submitting a fetch led to.
+pub(super) enum Submitted {
+    /// It is there already.
+    Done,
+    /// It waits, on its own.
+    Alone,
+    /// It waits together with this fetch, behind which the caller must chain it.
+    Merged(u32),
+}
+
+impl ScheduledDrive {
+    pub(super) fn instant() -> ScheduledDrive {
+        ScheduledDrive { below: Below::Instant, counts: DiskCounts::default() }
+    }
+
+    /// A drive at rest; `block_bytes` is a multiple of 512.
+    pub(super) fn new(spec: &DriveSpec, block_bytes: u64) -> ScheduledDrive {
+        let drive = Drive::new(spec);
+        let sectors_per_block = (block_bytes / SECTOR_BYTES).max(1);
+        let blocks = (drive.sectors() / sectors_per_block).max(1);
+        let merge = (MERGED_BYTES_MAX / block_bytes).max(1);
+        let queue = Deadline::new(merge);
+        let spinning = Spinning { drive, queue, waiting: 0, current: None, sectors_per_block, blocks };
+        ScheduledDrive { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
+    }
+
+    /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like unless there is a backlog.
+    pub(super) fn submit(
+        &mut self,
+        now: Nanos,
+        (first, last): (u64, u64),
+        fetch: u32,
+        apart: bool,
+    ) -> Submitted {
+        let s = match &mut self.below {
+            Below::Instant => {
+                self.counts.requests += 1;
+                self.counts.blocks += last - first + 1;
+                return Submitted::Done;
+            }
+            Below::Drive(s) => s,
+        };
+        let at = s.address(first);
+        let backlog = s.waiting >= BACKLOG;
+        let queued = s.queue.push(now, (at, at + (last - first)), fetch, apart, backlog);
+        if queued == Queued::Alone {
+            s.waiting += 1;
+            self.counts.queue_max = self.counts.queue_max.max(s.waiting);
+        }
+        if s.current.is_none() {
+            self.start_next(now);
+        }
+        match queued {
+            Queued::Alone => Submitted::Alone,
+            Queued::Merged(with) => Submitted::Merged(with),
+        }
+    }
+
+    /// When the request under way ends.
+    #[inline]
+    pub(super) fn next_completion(&self) -> Option<Nanos> {
+        match &self.below {
+            Below::Instant => None,
+            Below::Drive(s) => s.current.map(|(_, at)| at),
+        }
+    }
+
+    /// Ends the request under way, at its time, and starts the next. Returns the first of its fetches.
+    pub(super) fn complete(&mut self) -> Option<u32> {
+        let Below::Drive(s) = &mut self.below else { return None };
+        let (request, at) = s.current.take()?;
+        self.start_next(at);
+        Some(request.fetches)
+    }
+
+    fn start_next(&mut self, now: Nanos) {
+        let Below::Drive(s) = &mut self.below else { return };
+        let Some(request) = s.queue.pop(now) else { return };
+        s.waiting = s.waiting.saturating_sub(1);
+        let blocks = request.last - request.first + 1;
+        let end = (request.first + blocks).min(s.blocks);
+        let sectors = ((end - request.first) * s.sectors_per_block).min(u64::from(u32::MAX)) as u32;
+        let lba = Lba(request.first * s.sectors_per_block);
+        let command = Command { id: 0, op: Op::Read, lba, sectors: sectors.max(1) };
+        // One command at a time, so the drive's queue has room; its own end is known at once.
+        let end = match s.drive.submit(now, command) {
+            Ok(()) => s.drive.next_completion().unwrap_or(now).max(now),
+            Err(_) => now,
+        };
+        // Takes the completion out of the drive; its time is told again when the next command comes.
+        while s.drive.poll(end).is_some() {}
+        self.counts.requests += 1;
+        self.counts.blocks += blocks;
+        self.counts.busy += end.since(now);
+        s.current = Some((request, end));
+    }
+}
+
+impl Spinning {
+    /// Disk address, in blocks, of a block key. Devices begin spread over the drive by the golden ratio, and an address
+    /// beyond its end starts again at its beginning: runs stay runs, distances stay distances, and a trace of a
+    /// larger disk can be replayed. What is one block in a cache is never two.
+    fn address(&self, key: u64) -> u64 {
+        const GOLDEN: f64 = 0.618_033_988_749_894_9;
+        let device = key >> DEVICE_SHIFT;
+        let block = key & ((1 << DEVICE_SHIFT) - 1);
+        let share = (device as f64 * GOLDEN) % 1.0;
+        ((share * self.blocks as f64) as u64 + block) % self.blocks
+    }
+}

@@ -1,0 +1,627 @@
+//! The event loop of the two-level study: requests go down through the levels, blocks come up.
+//!
+//! A request is looked up in the top level at its arrival. What is missing becomes *fetches*, runs of blocks asked of the
+//! level below, where the same happens (after that level's coordinator has had its say), down to the disk. Going
+//! down takes no time; a level answers a fetch when all its blocks are there, and the answer takes alpha + beta x
+//! blocks on the network. A request completes when all blocks it asked for have come; what was fetched ahead
+//! together with them in one request comes with them, as one read of a disk or of a network file does.
+//!
+//! Determinism: one heap ordered by time and then by order of creation, no threads, no hash map iterated over, no
+//! clock, no randomness.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use hdrhistogram::Histogram;
+use seekless_base::Nanos;
+use seekless_levels::cache::{BadCapacity, Cache, Hit, Near, Origin};
+use seekless_levels::coordinate::pfc::PfcCounts;
+use seekless_levels::coordinate::{Coordinator, LevelRequest, Split};
+use seekless_levels::prefetch::{LevelAccess, PrefetchPlan, Prefetcher};
+
+use super::disk::{DEVICE_SHIFT, DiskCounts, ScheduledDrive, Submitted};
+use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec, Waiting};
+
+const NIL: u32 = u32::MAX;
+/// Number of a device's last block within it.
+const DEVICE_LAST: u64 = (1 << DEVICE_SHIFT) - 1;
+/// Longest request or prefetch taken in one piece, blocks (4 GiB of 4 KiB blocks): nothing real is longer.
+pub const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
+/// Longest response time kept in the histogram, microseconds (about 11 days); longer ones count as this.
+const RESPONSE_US_MAX: u64 = 1_000_000_000_000;
+
+/// Counts of one level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelCounts {
+    /// Requests that reached it.
+    pub requests: u64,
+    /// Blocks they asked for.
+    pub blocks: u64,
+    /// Of these, found by the native cache, here or on their way.
+    pub hits: u64,
+    /// Hits that had to wait because the block was still on its way (part of `hits`).
+    pub late_hits: u64,
+    /// Blocks a coordinator bypassed that were found all the same, without the native side hearing of it.
+    pub silent_hits: u64,
+    /// Blocks the native cache did not have.
+    pub misses: u64,
+    /// Blocks a coordinator bypassed that were not cached and went straight through.
+    pub bypassed: u64,
+    /// Blocks fetched ahead by the native prefetcher.
+    pub prefetched: u64,
+    /// Blocks fetched ahead because a coordinator asked for more.
+    pub readmore: u64,
+    /// Blocks fetched ahead that were evicted or left at the end without anybody having asked for them.
+    pub unused: u64,
+    /// Requests it sent to the level below.
+    pub fetches: u64,
+}
+
+impl LevelCounts {
+    /// Share of blocks found here, silently or not; 0 if none was asked for.
+    pub fn hit_ratio(&self) -> f64 {
+        if self.blocks == 0 { 0.0 } else { (self.hits + self.silent_hits) as f64 / self.blocks as f64 }
+    }
+}
+
+/// Result of a run.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// From the application down.
+    pub levels: Vec<LevelCounts>,
+    /// Which way through PFC's algorithm 2 requests took, at each level that has PFC before it.
+    pub pfc: Vec<Option<PfcCounts>>,
+    /// The disk.
+    pub disk: DiskCounts,
+    /// Requests completed.
+    pub requests: u64,
+    /// Mean response time, nanoseconds.
+    pub response_mean_ns: f64,
+    /// Response times in microseconds.
+    pub response_us: Histogram<u64>,
+    /// When the last request completed.
+    pub end: Nanos,
+    /// Memory of all caches and what belongs to them, bytes.
+    pub memory_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Level {
+    cache: Cache,
+    prefetcher: Prefetcher,
+    coordinator: Coordinator,
+    counts: LevelCounts,
+    /// Runs of blocks the present request lacks; kept to spare an allocation a request.
+    missing: Vec<(u64, u64)>,
+}
+
+impl Level {
+    /// Takes room for the blocks `from..=to` that a fetch brings, those behind `last` unasked, and notes on them what was planned.
+    fn enter(&mut self, (from, to): (u64, u64), last: u64, plan: &PrefetchPlan, fetch: u32) {
+        let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
+        for block in from..=to {
+            let origin = if block <= last { asked } else { Origin::Prefetch };
+            let (_, evicted) = self.cache.insert(block, origin, fetch);
+            self.counts.unused += u64::from(evicted.is_some_and(|evicted| evicted.unused));
+        }
+        self.prefetcher.replaced(&mut self.cache);
+    }
+}
+
+/// A run of blocks a level asked of what is below it.
+#[derive(Clone, Copy, Debug)]
+struct Fetch {
+    first: u64,
+    last: u64,
+    level: u32,
+    /// Nothing of it is to enter the cache.
+    bypass: bool,
+    /// First waiter, then chained.
+    waiters: u32,
+    /// Next fetch merged into the same disk request.
+    merged: u32,
+    /// Nothing waits for it, and unless there is a backlog it is not merged with what a reader waits for.
+    apart: bool,
+}
+
+/// A waiter for one or more fetches.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    remaining: u32,
+    level: u32,
+    who: Who,
+    first: u64,
+    last: u64,
+    demote: bool,
+    since: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    /// The application, since.
+    Application(Nanos),
+    /// A fetch of the level above.
+    Fetch(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    wait: u32,
+    next: u32,
+}
+
+/// Slots numbered from 0, used again after being freed.
+#[derive(Debug)]
+struct Slab<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T: Copy> Slab<T> {
+    fn new() -> Slab<T> {
+        Slab { items: Vec::new(), free: Vec::new() }
+    }
+
+    fn add(&mut self, item: T) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.items[at as usize] = item;
+                at
+            }
+            None => {
+                self.items.push(item);
+                (self.items.len() - 1) as u32
+            }
+        }
+    }
+
+    fn take(&mut self, at: u32) -> T {
+        self.free.push(at);
+        self.items[at as usize]
+    }
+}
+
+/// The simulated system in motion.
+#[derive(Debug)]
+pub struct Simulation {
+    levels: Vec<Level>,
+    network: Network,
+    disk: ScheduledDrive,
+    timing: Pacing,
+    rules: ServiceRules,
+    /// Fetches of the request in hand that are still to be sent; kept to spare an allocation a request.
+    entering: Vec<u32>,
+    now: Nanos,
+    fetches: Slab<Fetch>,
+    waits: Slab<Wait>,
+    waiters: Slab<Waiter>,
+    events: BinaryHeap<Reverse<(Nanos, u64, u32)>>,
+    event_seq: u64,
+    outstanding: u32,
+    completed: u64,
+    response_ns: u128,
+    response_us: Histogram<u64>,
+    zero_responses: u64,
+    end: Nanos,
+}
+
+impl Simulation {
+    /// A system at rest with cold caches.
+    ///
+    /// # Errors
+    /// A cache of no blocks or of too many.
+    pub fn new(spec: &SystemSpec) -> Result<Simulation, BadCapacity> {
+        Simulation::with_rules(spec, ServiceRules::default())
+    }
+
+    /// The same under other rules where PFC leaves a choice.
+    ///
+    /// # Errors
+    /// A cache of no blocks or of too many.
+    pub fn with_rules(spec: &SystemSpec, rules: ServiceRules) -> Result<Simulation, BadCapacity> {
+        let level = |l: &LevelSpec| -> Result<Level, BadCapacity> {
+            let mut cache = Cache::new(l.replacement, l.capacity_blocks)?;
+            let prefetcher = Prefetcher::new(l.prefetch);
+            cache.set_second_chance(prefetcher.second_chance());
+            Ok(Level {
+                coordinator: Coordinator::new(l.coordination, cache.capacity()),
+                cache,
+                prefetcher,
+                counts: LevelCounts::default(),
+                missing: Vec::new(),
+            })
+        };
+        let levels: Vec<Level> = spec.levels.iter().map(level).collect::<Result<_, _>>()?;
+        if levels.is_empty() {
+            return Err(BadCapacity(0));
+        }
+        let response_us = Histogram::new_with_bounds(1, RESPONSE_US_MAX, 3)
+            .unwrap_or_else(|_| unreachable!("constant bounds are valid"));
+        Ok(Simulation {
+            levels,
+            network: spec.network,
+            disk: spec
+                .drive
+                .as_ref()
+                .map_or_else(ScheduledDrive::instant, |d| ScheduledDrive::new(d, spec.block_bytes)),
+            timing: spec.timing,
+            rules,
+            entering: Vec::new(),
+            now: Nanos::ZERO,
+            fetches: Slab::new(),
+            waits: Slab::new(),
+            waiters: Slab::new(),
+            events: BinaryHeap::new(),
+            event_seq: 0,
+            outstanding: 0,
+            completed: 0,
+            response_ns: 0,
+            response_us,
+            zero_responses: 0,
+            end: Nanos::ZERO,
+        })
+    }
+
+    /// Takes the next request of the trace. With [`Pacing::Trace`] a time before that of the last one counts as that
+    /// one (the readers refuse or report such traces).
+    pub fn request(&mut self, request: &BlockRequest) {
+        match self.timing {
+            Pacing::Trace { stretch } => {
+                let at =
+                    if stretch == 1.0 { request.at } else { Nanos((request.at.0 as f64 * stretch) as u64) };
+                self.run_until(at);
+                self.now = self.now.max(at);
+            }
+            Pacing::Closed { clients } => while self.outstanding >= clients.max(1) && self.step() {},
+        }
+        self.outstanding += 1;
+        let who = Who::Application(self.now);
+        self.serve(0, request.context, request.first, request.last, request.limit, who);
+    }
+
+    /// Lets everything under way come to its end and gives the result.
+    pub fn finish(mut self) -> RunOutcome {
+        while self.step() {}
+        let mut memory_bytes = 0;
+        for level in &mut self.levels {
+            level.counts.unused += level.cache.unused();
+            memory_bytes += level.cache.memory_bytes() as u64;
+        }
+        // Requests served from the top level at once are counted apart: recording a million zeros one by one is slow.
+        let _ = self.response_us.record_n(0, self.zero_responses);
+        RunOutcome {
+            levels: self.levels.iter().map(|l| l.counts).collect(),
+            pfc: self.levels.iter().map(|l| l.coordinator.pfc_counts()).collect(),
+            disk: self.disk.counts,
+            requests: self.completed,
+            response_mean_ns: if self.completed == 0 {
+                0.0
+            } else {
+                self.response_ns as f64 / self.completed as f64
+            },
+            response_us: self.response_us,
+            end: self.end,
+            memory_bytes,
+        }
+    }
+
+    fn run_until(&mut self, at: Nanos) {
+        while self.next_event().is_some_and(|t| t <= at) {
+            self.step();
+        }
+    }
+
+    #[inline]
+    fn next_event(&self) -> Option<Nanos> {
+        match (self.disk.next_completion(), self.events.peek()) {
+            (Some(disk), Some(Reverse((event, ..)))) => Some(disk.min(*event)),
+            (Some(disk), None) => Some(disk),
+            (None, Some(Reverse((event, ..)))) => Some(*event),
+            (None, None) => None,
+        }
+    }
+
+    /// Carries out the next event; false if there is none.
+    fn step(&mut self) -> bool {
+        let disk = self.disk.next_completion();
+        let event = self.events.peek().map(|Reverse((at, ..))| *at);
+        match (disk, event) {
+            (Some(disk), event) if event.is_none_or(|e| disk <= e) => {
+                self.now = self.now.max(disk);
+                let mut fetch = self.disk.complete().unwrap_or(NIL);
+                while fetch != NIL {
+                    let next = self.fetches.items[fetch as usize].merged;
+                    self.arrived(fetch);
+                    fetch = next;
+                }
+                true
+            }
+            (_, Some(_)) => {
+                if let Some(Reverse((at, _, fetch))) = self.events.pop() {
+                    self.now = self.now.max(at);
+                    self.arrived(fetch);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A level is asked for blocks `first..=last`; `who` hears when they are there.
+    fn serve(&mut self, at: usize, context: u32, first: u64, last: u64, limit: u64, who: Who) {
+        let level = &mut self.levels[at];
+        level.counts.requests += 1;
+        level.counts.blocks += last - first + 1;
+        let split = match level.coordinator {
+            Coordinator::None => Split::default(),
+            ref mut coordinator => {
+                let request = LevelRequest { context, first, last };
+                coordinator.arrived(self.now.0, &request);
+                coordinator.decide(&request, &level.cache)
+            }
+        };
+        let mut wait = NIL;
+        let own =
+            Wait { remaining: 0, level: at as u32, who, first, last, demote: split.demote, since: self.now };
+
+        let mut native = first;
+        if split.bypass > 0 {
+            native = first + split.bypass.min(last - first + 1);
+            self.bypass(at, context, first, native - 1, limit, &own, &mut wait);
+        }
+        let native_last = last.saturating_add(split.readmore).min(limit.max(last));
+        if native <= native_last {
+            self.native(at, context, (native, last, native_last, limit), split.demand_first, &own, &mut wait);
+        }
+        if wait == NIL {
+            self.answer(&own);
+        }
+    }
+
+    /// Blocks that go past the native side: read out of the cache where they are, else from below.
+    #[allow(clippy::too_many_arguments)]
+    fn bypass(
+        &mut self,
+        at: usize,
+        context: u32,
+        first: u64,
+        last: u64,
+        limit: u64,
+        own: &Wait,
+        wait: &mut u32,
+    ) {
+        let mut missing = std::mem::take(&mut self.levels[at].missing);
+        missing.clear();
+        let mut last_fetch = 0;
+        let mut near = Near::default();
+        for block in first..=last {
+            let level = &mut self.levels[at];
+            if let Some(slot) = level.cache.find_near(block, &mut near) {
+                level.counts.silent_hits += 1;
+                let (_, fetch) = level.cache.silent_use(slot);
+                if fetch != 0 && fetch != last_fetch {
+                    last_fetch = fetch;
+                    self.wait_for(fetch - 1, own, wait);
+                }
+            } else {
+                level.counts.bypassed += 1;
+                extend(&mut missing, block);
+            }
+        }
+        for (first, last) in missing.drain(..) {
+            let fetch = self.fetch(at, first, last, true);
+            self.wait_for(fetch, own, wait);
+            self.send(at, fetch, context, limit);
+        }
+        self.levels[at].missing = missing;
+    }
+
+    /// Blocks for the native cache and prefetcher: asked for `first..=last`, then more up to `more_last`.
+    fn native(
+        &mut self,
+        at: usize,
+        context: u32,
+        (first, last, more_last, limit): (u64, u64, u64, u64),
+        demand_first: bool,
+        own: &Wait,
+        wait: &mut u32,
+    ) {
+        let mut access = LevelAccess::new(context, first, more_last);
+        let mut missing = std::mem::take(&mut self.levels[at].missing);
+        missing.clear();
+        let mut last_fetch = 0;
+        let mut near = Near::default();
+        for block in first..=more_last {
+            let level = &mut self.levels[at];
+            let Some(slot) = level.cache.find_near(block, &mut near) else {
+                access.note_miss(block);
+                if block <= last {
+                    level.counts.misses += 1;
+                } else {
+                    level.counts.readmore += 1;
+                }
+                extend(&mut missing, block);
+                continue;
+            };
+            let hit = level.cache.hit(slot);
+            access.note_hit(block, &hit);
+            let wanted = block <= last;
+            let seen = Hit { first_use: hit.first_use && wanted, ..hit };
+            level.prefetcher.hit(block, &seen, more_last - first + 1, &mut level.cache);
+            if !wanted {
+                // Requested by the coordinator, which does not want it: still unused.
+                if hit.first_use {
+                    level.cache.mark_unused(slot);
+                }
+                continue;
+            }
+            level.counts.hits += 1;
+            if hit.fetch != 0 {
+                level.counts.late_hits += 1;
+                if hit.fetch != last_fetch {
+                    last_fetch = hit.fetch;
+                    self.wait_for(hit.fetch - 1, own, wait);
+                }
+            }
+        }
+        let level = &mut self.levels[at];
+        let plan = level.prefetcher.access(&access, &mut level.cache);
+        // The prefetch, without what is cached, joins the missing blocks it directly continues.
+        let mut ahead = 0;
+        let run_last =
+            plan.run.map(|run| run.last.min(limit).min(run.first.saturating_add(REQUEST_BLOCKS_MAX)));
+        if let (Some(run), Some(run_last)) = (plan.run, run_last) {
+            for block in run.first..=run_last {
+                if missing.last().is_some_and(|(_, end)| block <= *end) {
+                    continue;
+                }
+                if level.cache.find_near(block, &mut near).is_none() {
+                    extend(&mut missing, block);
+                    ahead += 1;
+                }
+            }
+        }
+        if ahead > 0 {
+            level.counts.prefetched += ahead;
+            level.prefetcher.issued(ahead);
+        }
+        let apart = demand_first || self.rules.waiting == Waiting::DemandFirst;
+        if (apart || self.rules.waiting == Waiting::Own)
+            && let Some(at) = missing.iter().position(|(from, to)| *from <= last && *to > last)
+        {
+            let to = std::mem::replace(&mut missing[at].1, last);
+            missing.insert(at + 1, (last + 1, to));
+        }
+        // All of them take their room before one is sent, as the notes on them are about the whole.
+        let mut entering = std::mem::take(&mut self.entering);
+        for (from, to) in missing.drain(..) {
+            let fetch = self.fetch(at, from, to, false);
+            self.fetches.items[fetch as usize].apart = apart && from > last;
+            self.levels[at].enter((from, to), last, &plan, fetch + 1);
+            if from <= last {
+                self.wait_for(fetch, own, wait);
+            }
+            entering.push(fetch);
+        }
+        let level = &mut self.levels[at];
+        level.missing = missing;
+        if let Some(trigger) = plan.run.and_then(|run| run.trigger) {
+            level.cache.mark_trigger(trigger);
+        }
+        level.prefetcher.entered(&plan, run_last, &mut level.cache);
+        for fetch in entering.iter().copied() {
+            self.send(at, fetch, context, limit);
+        }
+        entering.clear();
+        self.entering = entering;
+    }
+
+    fn fetch(&mut self, at: usize, first: u64, last: u64, bypass: bool) -> u32 {
+        let level = at as u32;
+        self.levels[at].counts.fetches += 1;
+        self.fetches.add(Fetch { first, last, level, bypass, waiters: NIL, merged: NIL, apart: false })
+    }
+
+    /// Passes a fetch to the level below, or to the disk.
+    fn send(&mut self, at: usize, fetch: u32, context: u32, limit: u64) {
+        let Fetch { first, last, apart, .. } = self.fetches.items[fetch as usize];
+        if at + 1 < self.levels.len() {
+            // The end of a file is known where the file system is; below are blocks up to the end of the device.
+            let limit =
+                if self.rules.file_end_below { limit.max(last) } else { limit.max(last | DEVICE_LAST) };
+            self.serve(at + 1, context, first, last, limit, Who::Fetch(fetch));
+            return;
+        }
+        match self.disk.submit(self.now, (first, last), fetch, apart) {
+            Submitted::Done => self.schedule(self.now, fetch),
+            Submitted::Alone => {}
+            Submitted::Merged(with) => {
+                let with = &mut self.fetches.items[with as usize];
+                let next = std::mem::replace(&mut with.merged, fetch);
+                self.fetches.items[fetch as usize].merged = next;
+            }
+        }
+    }
+
+    fn schedule(&mut self, at: Nanos, fetch: u32) {
+        self.event_seq += 1;
+        self.events.push(Reverse((at, self.event_seq, fetch)));
+    }
+
+    /// Notes that `own` waits for a fetch, creating the wait at its first one.
+    fn wait_for(&mut self, fetch: u32, own: &Wait, wait: &mut u32) {
+        if *wait == NIL {
+            *wait = self.waits.add(*own);
+        }
+        self.waits.items[*wait as usize].remaining += 1;
+        let next = self.fetches.items[fetch as usize].waiters;
+        self.fetches.items[fetch as usize].waiters = self.waiters.add(Waiter { wait: *wait, next });
+    }
+
+    /// The blocks of a fetch have come.
+    fn arrived(&mut self, fetch: u32) {
+        let Fetch { first, last, level, bypass, waiters, .. } = self.fetches.take(fetch);
+        if !bypass {
+            let cache = &mut self.levels[level as usize].cache;
+            cache.ready(first..=last, fetch + 1);
+        }
+        let mut at = waiters;
+        while at != NIL {
+            let Waiter { wait, next } = self.waiters.take(at);
+            at = next;
+            let waiting = &mut self.waits.items[wait as usize];
+            waiting.remaining -= 1;
+            if waiting.remaining == 0 {
+                let waiting = self.waits.take(wait);
+                self.answer(&waiting);
+            }
+        }
+    }
+
+    /// All blocks of a request are there.
+    fn answer(&mut self, wait: &Wait) {
+        if wait.demote {
+            let cache = &mut self.levels[wait.level as usize].cache;
+            let mut near = Near::default();
+            for block in wait.first..=wait.last {
+                if let Some(slot) = cache.find_near(block, &mut near)
+                    && cache.fetch_of(slot) == 0
+                {
+                    cache.demote(slot);
+                }
+            }
+        }
+        self.levels[wait.level as usize].coordinator.answered(
+            self.now.0,
+            self.now.since(wait.since).0,
+            wait.last,
+        );
+        match wait.who {
+            Who::Fetch(fetch) => {
+                let at = self.now + self.network.cost(wait.last - wait.first + 1);
+                self.schedule(at, fetch);
+            }
+            Who::Application(since) => {
+                self.outstanding -= 1;
+                self.completed += 1;
+                self.end = self.end.max(self.now);
+                let response = self.now.since(since);
+                if response == Nanos::ZERO {
+                    self.zero_responses += 1;
+                } else {
+                    self.response_ns += u128::from(response.0);
+                    self.response_us.saturating_record(response.0.div_ceil(1_000));
+                }
+            }
+        }
+    }
+}
+
+/// Adds a block to the last run if it continues it, else begins a new one.
+#[inline]
+fn extend(runs: &mut Vec<(u64, u64)>, block: u64) {
+    match runs.last_mut() {
+        Some((_, last)) if *last + 1 == block => *last = block,
+        _ => runs.push((block, block)),
+    }
+}

@@ -1,0 +1,103 @@
+//! `seekless-lab vdisk populate`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use seekless_base::{Bytes, Exit, Fault};
+
+use super::JsonArgs;
+use crate::config::FsKind;
+use crate::control::{ControlClient, ControlRequest};
+use crate::manifest::Manifest;
+use crate::populate::{PopulateOptions, populate};
+use crate::state::DiskDir;
+
+#[derive(Debug, Args)]
+pub(super) struct PopulateArgs {
+    /// Name of the disk
+    #[arg(long)]
+    name: String,
+    /// List of the files: lines of size and path
+    #[arg(long, value_name = "FILE", required_unless_present = "files")]
+    manifest: Option<PathBuf>,
+    /// Number of files, named 000001.bin and so on, instead of a manifest
+    #[arg(long, value_name = "N", conflicts_with = "manifest", requires = "file_size")]
+    files: Option<u64>,
+    /// Size of each of these files
+    #[arg(long, value_name = "SIZE", requires = "files")]
+    file_size: Option<Bytes>,
+    /// Folder inside the file system that is the root of the library
+    #[arg(long, value_name = "DIR")]
+    into: Option<PathBuf>,
+    /// Mount point of a file system that was made on the disk by other means
+    #[arg(long, value_name = "DIR")]
+    mounted: Option<PathBuf>,
+    /// Further disks of this file system
+    #[arg(long, value_name = "NAME", requires = "mounted")]
+    also: Vec<String>,
+    /// Seed of the order in which the files are written
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the files one behind the other at the start of the disk, instead of evenly over it
+    #[arg(long)]
+    pack: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
+    let manifest = match (&args.manifest, args.files, args.file_size) {
+        (Some(path), ..) => Manifest::read(path)?,
+        (None, Some(count), Some(size)) if (1..=1_000_000).contains(&count) => {
+            Manifest { files: (1..=count).map(|i| (format!("{i:06}.bin"), size.0)).collect() }
+        }
+        _ => return Err(Fault::new(Exit::Usage, "--files is out of range: 1 to 1000000")),
+    };
+    let dir = DiskDir::new(&args.name)?;
+    let mut clients = vec![ControlClient::connect(&dir)?];
+    for name in &args.also {
+        clients.push(ControlClient::connect(&DiskDir::new(name)?)?);
+    }
+    let config = dir.record().map(|r| r.config);
+    let mount = match config {
+        Some(_) if args.mounted.is_some() => args.mounted.clone(),
+        Some(c) if matches!(c.fs, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs) => c.mount,
+        _ => None,
+    };
+    let Some(mount) = mount else {
+        let message =
+            format!("disk `{}` has no file system to populate (a tree is born with its files)", args.name);
+        return Err(Fault::new(Exit::Usage, message));
+    };
+    let into = args.into.clone().unwrap_or_default();
+    if !into.components().all(|c| matches!(c, std::path::Component::Normal(_))) {
+        return Err(Fault::new(
+            Exit::Usage,
+            "--into leaves the file system: give a relative path without `..`",
+        ));
+    }
+    let root = mount.join(&into);
+    std::fs::create_dir_all(&root).map_err(|e| crate::state::cannot("make directory", &root, &e))?;
+    // Lasts as long as the connection.
+    for client in &mut clients {
+        client.ask(&ControlRequest::Unthrottle)?;
+    }
+    let bar = seekless_output::bar(manifest.bytes(), "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
+    let options = PopulateOptions { seed: args.seed, pack: args.pack };
+    let done = populate(&root, &manifest, options, |bytes| bar.inc(bytes));
+    bar.finish_and_clear();
+    let done = done?;
+    drop(clients);
+    args.json.show(&done, || {
+        format!(
+            "{}: {} files, {:.1} MB in {:.1} s ({:.0} MB/s), {:.0} % of the disk\n",
+            args.name,
+            done.files,
+            Bytes(done.bytes).as_mb(),
+            done.seconds,
+            done.mb_per_s,
+            done.fill * 100.0
+        )
+    })?;
+    Ok(Exit::Ok)
+}

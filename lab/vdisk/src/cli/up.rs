@@ -1,0 +1,271 @@
+//! `seekless-lab vdisk up`.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::{Args, ValueEnum};
+use seekless_base::{Bytes, Exit, Fault};
+use seekless_model::drive::spread::Spread;
+use seekless_model::set_options::SetOptions;
+
+use super::JsonArgs;
+use crate::config::{DiskConfig, FsKind};
+use crate::manifest::Manifest;
+use crate::mechanism::Model;
+use crate::mkfs;
+use crate::state::{DiskDir, DiskRecord, cannot};
+use crate::{message, supervisor};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FsArg {
+    Ext4,
+    Xfs,
+    Btrfs,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModelArg {
+    Drive,
+    Platter,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UpArgs {
+    /// Name of the disk
+    #[arg(long)]
+    name: String,
+    /// Drive to model: a name (see `seekless-lab vdisk drives`) or a .toml file
+    #[arg(long, default_value = "wd-red-1tb")]
+    drive: String,
+    /// Model: `drive`, or `platter`, a second model from the drive's data sheet, with other rules
+    #[arg(long, value_enum, default_value_t = ModelArg::Drive)]
+    model: ModelArg,
+    /// Size of the disk, with a unit
+    #[arg(long)]
+    size: Option<Bytes>,
+    /// File system to make
+    #[arg(long, value_enum, default_value_t = FsArg::Ext4)]
+    fs: FsArg,
+    /// Mount point, an empty or new folder
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Run this many times as fast as the real drive
+    #[arg(long, value_name = "K", default_value_t = 1.0)]
+    speedup: f64,
+    /// Part of the drive that the disk covers: full, none (its first addresses, in one piece), or percentages
+    /// such as 0-25
+    #[arg(long, default_value = "full", value_parser = parse_spread)]
+    spread: Spread,
+    /// Bytes that stay together when the disk is spread over the drive [default: 64MiB; without --set,
+    /// --chunk means the same]
+    #[arg(long, value_name = "SIZE")]
+    spread_chunk: Option<Bytes>,
+    #[command(flatten)]
+    set: SetOptions,
+    /// Block scheduler: none, mq-deadline, bfq, kyber
+    #[arg(long)]
+    scheduler: Option<String>,
+    /// Largest read-ahead of the kernel, in KiB
+    #[arg(long, value_name = "N")]
+    read_ahead_kb: Option<u64>,
+    /// Largest request of the block layer, in KiB
+    #[arg(long, value_name = "N")]
+    max_sectors_kb: Option<u64>,
+    /// Most commands that the block layer sends to the drive at once [default: the drive's queue depth]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
+    queue_depth: Option<u32>,
+    /// Further mount options of the file system
+    #[arg(long, value_name = "OPTIONS")]
+    mount_options: Option<String>,
+    /// Write every command of the drive to a CSV file
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Folder for the unnamed file that keeps content that is not generated
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    backing: PathBuf,
+    /// Make no block device but a folder of the manifest's files straight from the model (works without root)
+    #[arg(long, requires = "manifest", conflicts_with_all = ["scheduler", "read_ahead_kb", "max_sectors_kb", "queue_depth", "mount_options"])]
+    tree: bool,
+    /// List of the tree's files: lines of size and path
+    #[arg(long, value_name = "FILE", requires = "tree")]
+    manifest: Option<PathBuf>,
+    /// Seed of the order of the tree's files on the drive
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Stay in the foreground until interrupted, then take the disk down
+    #[arg(long)]
+    foreground: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// See `--spread-chunk`: under one per cent of a sequential reader's time goes to the jumps between.
+const SPREAD_CHUNK: Bytes = Bytes::mib(64);
+
+fn parse_spread(text: &str) -> Result<Spread, String> {
+    text.parse()
+}
+
+impl UpArgs {
+    fn config(&self) -> Result<DiskConfig, Fault> {
+        let usage = |message: &str| Fault::new(Exit::Usage, message);
+        let fs = match (self.tree, self.fs) {
+            (true, _) => FsKind::Tree,
+            (_, FsArg::Ext4) => FsKind::Ext4,
+            (_, FsArg::Xfs) => FsKind::Xfs,
+            (_, FsArg::Btrfs) => FsKind::Btrfs,
+            (_, FsArg::None) => FsKind::None,
+        };
+        if self.mount.is_none() && fs != FsKind::None {
+            return Err(usage("--mount DIR is missing: say where to mount the disk, or use --fs none"));
+        }
+        if self.mount.is_some() && fs == FsKind::None {
+            return Err(usage("--fs none has nothing to mount: leave out --mount, or choose ext4 or xfs"));
+        }
+        let manifest = self.manifest.as_deref().map(absolute);
+        let size = match (self.size, &manifest) {
+            (Some(size), _) => size,
+            // A tree as large as its files.
+            (None, Some(path)) => {
+                let files = Manifest::read(path)?.files;
+                Bytes(files.iter().map(|(_, s)| s.next_multiple_of(4096)).sum::<u64>().max(1 << 20))
+            }
+            (None, None) => {
+                return Err(usage("--size is missing: say how large the disk is, as --size 64GiB"));
+            }
+        };
+        // Without --set, --chunk is another name of --spread-chunk.
+        let mut set = self.set.clone();
+        let chunk = if set.set.is_none() { set.chunk.take() } else { None };
+        let drive = if self.drive.contains('/') || self.drive.ends_with(".toml") {
+            absolute(Path::new(&self.drive)).to_string_lossy().into_owned()
+        } else {
+            self.drive.clone()
+        };
+        Ok(DiskConfig {
+            name: self.name.clone(),
+            drive,
+            model: match self.model {
+                ModelArg::Drive => Model::Drive,
+                ModelArg::Platter => Model::Platter,
+            },
+            size,
+            fs,
+            mount: self.mount.as_deref().map(resolved),
+            speedup: self.speedup,
+            spread: self.spread.to_string(),
+            set: set.spec()?,
+            chunk: self.spread_chunk.or(chunk).unwrap_or(SPREAD_CHUNK),
+            scheduler: self.scheduler.clone(),
+            read_ahead_kb: self.read_ahead_kb,
+            max_sectors_kb: self.max_sectors_kb,
+            queue_depth: self.queue_depth,
+            mount_options: self.mount_options.clone(),
+            trace: self.trace.as_deref().map(absolute),
+            backing: absolute(&self.backing),
+            manifest,
+            seed: self.seed,
+        })
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// As the mount table will name it: without symbolic links, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let path = absolute(path);
+    if let Ok(real) = fs::canonicalize(&path) {
+        return real;
+    }
+    match (path.parent().and_then(|p| fs::canonicalize(p).ok()), path.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => path,
+    }
+}
+
+/// What can be known to fail is said before anything is started.
+fn check(config: &DiskConfig) -> Result<(), Fault> {
+    DiskDir::new(&config.name)?;
+    config.resolve()?;
+    let needs = |path: &str, what: &str, mend: &str| {
+        OpenOptions::new().read(true).write(true).open(path).map(drop).map_err(|e| {
+            let fault = cannot(&format!("{what} ({path})"), Path::new(&config.name), &e);
+            let exit = if e.kind() == std::io::ErrorKind::NotFound { Exit::Missing } else { fault.exit };
+            Fault::new(exit, format!("no {what} for us ({path}: {e}); {mend}"))
+        })
+    };
+    needs("/dev/fuse", "FUSE", "run as root, load the kernel's fuse module, or make /dev/fuse accessible")?;
+    if config.fs == FsKind::Tree {
+        if !rustix::process::geteuid().is_root() && mkfs::find_program("fusermount3").is_none() {
+            let message = "no fusermount3 to mount with as an ordinary user: install package fuse3, or set \
+                           SEEKLESS_TOOLS to a folder whose bin holds it";
+            return Err(Fault::new(Exit::Missing, message));
+        }
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        let message = "a block device needs root; as an ordinary user use --tree --manifest FILE";
+        return Err(Fault::new(Exit::Permission, message));
+    }
+    needs(
+        "/dev/loop-control",
+        "loop devices",
+        "load the kernel's loop module, or use --tree --manifest FILE",
+    )?;
+    mkfs::check(config.fs)
+}
+
+pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
+    let config = args.config()?;
+    check(&config)?;
+    if args.foreground {
+        let mut shown = Ok(());
+        let exit = supervisor::run(&config, |record| shown = show(args, record))?;
+        return shown.map(|()| exit);
+    }
+    let failed = |why: String| Fault::new(Exit::Failed, format!("cannot start the disk: {why}"));
+    let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+    let text = serde_json::to_string(&config).map_err(|e| failed(e.to_string()))?;
+    seekless_kernel::spawn::pass_on_no_descriptors();
+    let mut supervisor = Command::new(exe)
+        .args(["vdisk", "supervise", "--config", &text])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| failed(e.to_string()))?;
+    let mut line = String::new();
+    if let Some(out) = supervisor.stdout.take() {
+        let _ = BufReader::new(out).read_line(&mut line);
+    }
+    if let Ok(record) = serde_json::from_str::<DiskRecord>(&line) {
+        return show(args, &record).map(|()| Exit::Ok);
+    }
+    let status = supervisor.wait();
+    match line.trim() {
+        "" => Err(failed(format!("its process ended without a word ({status:?})"))),
+        text => Err(message::fault_from_json(text)),
+    }
+}
+
+fn show(args: &UpArgs, record: &DiskRecord) -> Result<(), Fault> {
+    args.json.show(record, || {
+        let c = &record.config;
+        let set = if c.set.is_single() { String::new() } else { format!(", {}", c.set) };
+        let place = match (&record.device, &c.mount) {
+            (Some(device), Some(mount)) => format!("{} mounted at {}", device.display(), mount.display()),
+            (Some(device), None) => format!("{}", device.display()),
+            (None, mount) => format!("files at {}", mount.clone().unwrap_or_default().display()),
+        };
+        format!(
+            "{}: {place}\n  {} as {}{set}, spread {}, speed {}x, process {}\n  end it with: seekless-lab vdisk down --name {}\n",
+            c.name, c.size, record.drive_label, c.spread, c.speedup, record.pid, c.name
+        )
+    })
+}
