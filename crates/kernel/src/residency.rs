@@ -70,7 +70,7 @@ pub fn page_bytes() -> u64 {
     match BYTES.load(Ordering::Relaxed) {
         0 => {
             // SAFETY: reads what the kernel put beside the environment.
-            let bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(seekless_wants::PAGE);
+            let bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(seekless_base::wants::PAGE);
             BYTES.store(bytes, Ordering::Relaxed);
             bytes
         }
