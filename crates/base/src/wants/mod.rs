@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The same rules hold for the shim, for the doors of the engine, for `seekless serve` and for the simulated
-//! server. Sizes of looks and steps that more than one of them uses are constants of this crate.
+//! server. Sizes of looks and steps that more than one of them uses are constants of this module.
 //!
 //! All arithmetic is exact for every `u64`: an offset or a length may come from another process.
 //!

@@ -31,7 +31,7 @@ pub struct Sample {
 /// A door, its engine and its disks at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
-    /// `daemon`, `watch` or `serve`.
+    /// `daemon`, `watch`, `observe` or `serve`.
     pub door: &'static str,
     /// Version of the program.
     pub version: String,

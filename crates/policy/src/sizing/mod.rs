@@ -8,10 +8,10 @@
 //! | [`Depth`] | what the disk transfers in one switch, at that place and now (\[C\], [`competitive`]) |
 //! | [`Scaled`] | any of them, scaled by the stream's bitrate (\[A\] section 5, [`bitrate`]) |
 //!
-//! The engine of a disk (`seekless-policy`) reports its reads and what it learns to an algorithm, and asks it
+//! The engine of a disk ([`crate::DiskEngine`]) reports its reads and what it learns to an algorithm, and asks it
 //! for sizes. How much fits into memory, and how far a client is likely to read, is up to the engine.
 //!
-//! This crate must not know streams, queues, memory, descriptors or clocks. Time is an argument.
+//! These modules must not know streams, queues, memory, descriptors or clocks. Time is an argument.
 
 pub mod bitrate;
 pub mod competitive;
