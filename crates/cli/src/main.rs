@@ -83,19 +83,7 @@ fn after_help() -> String {
 
 /// The parser as the program shows it.
 fn program() -> clap::Command {
-    seekless_program::grouped(Seekless::command().mut_subcommands(pointed), &GROUPS)
-}
-
-/// Help says where the options are that it leaves out.
-fn pointed(command: clap::Command) -> clap::Command {
-    let left_out = |arg: &clap::Arg| !arg.is_hide_set() && arg.is_hide_long_help_set();
-    if !command.get_arguments().any(left_out) {
-        return command;
-    }
-    let name = command.get_name().to_string();
-    command.after_help(format!(
-        "`seekless config --show {name}` lists every option, `man seekless-{name}` describes it."
-    ))
+    seekless_program::grouped(seekless_program::pointed(Seekless::command(), true), &GROUPS)
 }
 
 fn main() -> ExitCode {

@@ -156,15 +156,15 @@ fn each_mistake_is_one_line_with_file_line_and_key() {
     for (text, line) in [
         (
             "[daemon]\nbugdet = 1\n",
-            ":2: daemon.bugdet: `seekless daemon` has no such option; `seekless config --show daemon` lists them",
+            ":2: daemon.bugdet: seekless daemon has no such option; seekless config --show daemon lists all",
         ),
-        ("[all]\n\n\ncolour = 1\n", ":4: all.colour: any command has no such option"),
+        ("[all]\n\n\ncolour = 1\n", ":4: all.colour: no command has such an option"),
         ("budget = 1\n", ":1: budget: it is in no section; write it below [all]"),
         ("[demon]\nbudget = 1\n", ":1: demon: there is no such section"),
         ("[sim]\n", ":1: sim: there is no such section"),
-        ("[daemon]\nparent = 1\n", ":2: daemon.parent: `seekless daemon` has no such option"),
-        ("[daemon]\nconfig = \"x\"\n", ":2: daemon.config: `seekless daemon` has no such option"),
-        ("[all]\ndirs = [\"/\"]\n", ":2: all.dirs: any command has no such option"),
+        ("[daemon]\nparent = 1\n", ":2: daemon.parent: seekless daemon has no such option"),
+        ("[daemon]\nconfig = \"x\"\n", ":2: daemon.config: seekless daemon has no such option"),
+        ("[all]\ndirs = [\"/\"]\n", ":2: all.dirs: no command has such an option"),
         ("[daemon]\nbudget = true\n", ":2: daemon.budget: wrong type; write a value"),
         ("[daemon]\nbudget = [\"1GiB\"]\n", ":2: daemon.budget: wrong type; write one value"),
         ("[daemon]\nbudget = 2026-01-01\n", ":2: daemon.budget: wrong type; write a string"),
@@ -313,11 +313,16 @@ fn help_shows_so_many_options_at_most() {
             line.starts_with("--") || line.starts_with("-h, --")
         });
         assert!(shown.count() <= most, "{help}");
-        assert!(help.contains(&format!("seekless config --show {command}")), "{help}");
+        assert!(help.contains(&format!("`seekless config --show {command}` lists them")), "{help}");
         // What help leaves out is in the list of options, and still taken.
         let (value, _) = config.shown(command, "step-size", "");
         assert_eq!(value, "512KiB");
     }
+    // And described in the manual.
+    let dir = tempfile::tempdir().unwrap();
+    assert!(config.command().args(["man", "--dir"]).arg(dir.path()).status().unwrap().success());
+    let page = fs::read_to_string(dir.path().join("seekless-daemon.1")).unwrap();
+    assert!(page.contains("Change of the size at an adjustment"), "{page}");
 }
 
 /// The example that the packages have says only what is true.

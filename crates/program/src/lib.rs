@@ -22,7 +22,7 @@ use seekless_output::LogLines;
 
 pub use config::{ConfigArgs, ConfigOptions, DEFAULT_FILE, VARIABLE, words_in_force};
 pub use groups::grouped;
-pub use pages::PageCommand;
+pub use pages::{PageCommand, pointed};
 
 /// What every command tells about its exit status.
 pub const EXIT_STATUS: &str = "Exit status: 0 done and every check held, 1 failed, 2 wrong usage, 3 not permitted, 4 in use, 5 something needed is missing, 130 interrupted.";

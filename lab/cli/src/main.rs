@@ -46,7 +46,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
 
 /// The parser as the program shows it.
 fn program() -> clap::Command {
-    seekless_program::grouped(SeeklessLab::command(), &GROUPS)
+    seekless_program::grouped(seekless_program::pointed(SeeklessLab::command(), false), &GROUPS)
 }
 
 fn main() -> ExitCode {

@@ -100,9 +100,12 @@ impl File {
                         && contradict(command, arg, its)
                 };
                 if let Some((other, _)) = of.iter().find(against) {
-                    let why =
-                        format!("contradicts {} in line {}; leave one of them out", other.key, other.line);
-                    return Err(fault(&self.place(setting), &shown(setting), &why));
+                    let (key, line) = (&other.key, other.line);
+                    return Err(fault(
+                        &self.place(setting),
+                        &shown(setting),
+                        &format!("contradicts {key} in line {line}; leave one of them out"),
+                    ));
                 }
             }
         }
@@ -152,14 +155,13 @@ fn text(path: &Path, must: bool) -> Result<Option<String>, Fault> {
     let user = rustix::process::geteuid().as_raw();
     if ![0, user].contains(&meta.uid()) {
         return usage(format!(
-            "{shown}: it belongs to user {}, who could set options for others; chown it to root, or to the user that \
-             runs this",
+            "{shown}: it belongs to user {}; chown it to root, or to the user that runs this",
             meta.uid()
         ));
     }
     if meta.mode() & 0o022 != 0 {
         return usage(format!(
-            "{shown}: other users may write to it (mode {:o}); run `chmod go-w` on it",
+            "{shown}: other users may write to it (mode {:o}); chmod go-w it",
             meta.mode() & 0o777
         ));
     }
@@ -258,18 +260,18 @@ impl Reader<'_> {
                 }
             };
             if !known {
-                let (of, list) = match path {
-                    [] => ("any command".to_string(), "seekless config --show".to_string()),
-                    path => (
-                        format!("`seekless {}`", path.join(" ")),
-                        format!("seekless config --show {}", path.join(" ")),
-                    ),
-                };
-                return Err(fault(
-                    &self.place(at),
-                    &whole,
-                    &format!("{of} has no such option; `{list}` lists them"),
-                ));
+                let (place, of) = (self.place(at), path.join(" "));
+                return Err(if path.is_empty() {
+                    fault(&place, &whole, "no command has such an option; seekless config --show lists all")
+                } else {
+                    fault(
+                        &place,
+                        &whole,
+                        &format!(
+                            "seekless {of} has no such option; seekless config --show {of} lists all"
+                        ),
+                    )
+                });
             }
             let value = of_toml(value.get_ref()).ok_or_else(|| {
                 fault(

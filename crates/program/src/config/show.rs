@@ -86,7 +86,7 @@ impl ConfigArgs {
         if of.is_empty() {
             let path = path.join(" ");
             return usage(format!(
-                "--show {path}: there is no such command with options; see `seekless --help`"
+                "--show {path}: there is no such command with options; see seekless --help"
             ));
         }
         if path.is_empty() && !self.words.is_empty() {
