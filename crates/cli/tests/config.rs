@@ -1,10 +1,14 @@
 //! `/etc/seekless.toml`: a test for each rule of precedence, and for each mistake a line with file, line and key.
 
+mod common;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::{Daemon, shim};
+use rustix::process::Signal;
 use seekless_base::Exit;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -149,6 +153,51 @@ fn the_words_of_the_command_that_run_runs_are_its_own() {
     let config = Config::new("[run]\nbudget = \"1MiB\"\n");
     let shown = config.shown("run", "budget", "echo --budget 2GiB --config /not/there");
     assert_eq!(shown, ("1MiB".into(), at(&config, 2)));
+}
+
+/// Its daemon has the options of `run`, not those of the daemon that all share.
+#[test]
+fn a_daemon_of_run_reads_no_file() {
+    let config = Config::new("[daemon]\nbudget = \"1MiB\"\n[run]\nbudget = \"64MiB\"\n");
+    let run = config.command().arg("run").arg("--shim").arg(shim()).arg("true").output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    config.refused("daemon", Exit::Usage);
+}
+
+/// The worker of `watch` is started with the words in force, so that it needs the file no more.
+#[test]
+fn a_worker_has_the_options_of_the_file() {
+    let config = Config::new("[watch]\ndirs = [\"/not/there\"]\nno-socket = true\n");
+    let watch = config.command().arg("watch").output().unwrap();
+    let said = String::from_utf8(watch.stderr).unwrap();
+    assert!(!watch.status.success() && said.contains("cannot watch"), "{said}");
+}
+
+#[test]
+fn a_daemon_that_is_reloaded_has_the_options_of_the_file_as_it_is_now() {
+    let config = Config::new("[daemon]\nmode = \"track\"\nprefetch = \"2MiB\"\n");
+    let socket = config.dir.path().join("daemon.sock");
+    let mut command = config.command();
+    command.args(["daemon", "--socket"]).arg(&socket);
+    let mut daemon = Daemon::of(command, socket);
+    let mode = |daemon: &Daemon| daemon.status().map(|status| status["mode"].clone());
+    let soon = |what: &dyn Fn() -> bool| {
+        (0..1000).any(|_| {
+            what() || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                false
+            }
+        })
+    };
+    assert!(soon(&|| mode(&daemon) == Some("track".into())), "{:?}", daemon.status());
+    fs::write(&config.file, "[daemon]\nmode = \"serialise\"\nprefetch = \"2MiB\"\n").unwrap();
+    daemon.signal(Signal::USR2);
+    assert!(soon(&|| mode(&daemon) == Some("serialise".into())), "{:?}", daemon.status());
+    assert!(daemon.ended());
+    // The successor is not our child.
+    let pid = daemon.status().unwrap()["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
 }
 
 #[test]

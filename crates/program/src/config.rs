@@ -59,16 +59,20 @@ static IN_FORCE: OnceLock<Vec<OsString>> = OnceLock::new();
 /// and an empty [`VARIABLE`].
 pub fn words_in_force() -> Vec<OsString> {
     let words = IN_FORCE.get().cloned().unwrap_or_else(|| env::args_os().collect());
-    let (mut all, mut words) = (Vec::new(), words.into_iter().skip(1));
+    without_config(words.into_iter().skip(1))
+}
+
+fn without_config(mut words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut all = Vec::new();
     while let Some(word) = words.next() {
-        if word == "--" {
-            all.push(word);
-            break;
-        }
         if word == "--config" {
             words.next();
         } else if !word.to_string_lossy().starts_with("--config=") {
+            let last = word == "--";
             all.push(word);
+            if last {
+                break;
+            }
         }
     }
     all.extend(words);
@@ -230,4 +234,66 @@ fn takes_the_next(command: &Command, word: &str) -> bool {
         let least = arg.get_num_args().map_or(1, |values| values.min_values());
         arg.get_action().takes_values() && least > 0
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ArgAction;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_process_that_goes_on_reads_no_file() {
+        let of = |line| without_config(words(line).into_iter());
+        assert_eq!(of("--config x watch /srv --config=y --json"), words("watch /srv --json"));
+        assert_eq!(of("watch -- --config x"), words("watch -- --config x"));
+        assert!(of("--config").is_empty());
+    }
+
+    #[test]
+    fn the_words_of_the_file_stand_behind_the_name_of_the_command() {
+        let tune = Command::new("tune").arg(Arg::new("dirs").action(ArgAction::Append));
+        let program = Command::new("x")
+            .arg(Arg::new("log").long("log").global(true))
+            .arg(Arg::new("quiet").long("quiet").action(ArgAction::SetTrue))
+            .subcommand(Command::new("disk").subcommand(tune));
+        let given = |key: &str, words: &[&str]| FromFile {
+            id: key.into(),
+            key: key.into(),
+            words: words.iter().map(ToString::to_string).collect(),
+            place: "f:1".into(),
+        };
+        let from = [given("dirs", &["/a"]), given("json", &["--json"])];
+        let path = ["disk".to_string(), "tune".to_string()];
+        for (line, spliced) in [
+            ("x disk tune", "x disk tune --json /a"),
+            ("x --log disk disk tune --y", "x --log disk disk tune --json /a --y"),
+            (
+                "x --log=disk --quiet disk --log tune tune y",
+                "x --log=disk --quiet disk --log tune tune --json /a y",
+            ),
+        ] {
+            let mut program = program.clone();
+            program.build();
+            assert_eq!(super::spliced(&program, &path, words(line), &from), words(spliced));
+        }
+    }
+
+    #[test]
+    fn a_message_says_where_an_option_of_the_file_stands() {
+        let from = FromFile {
+            id: "budget".into(),
+            key: "budget".into(),
+            words: vec!["--budget=1".into()],
+            place: "f:3".into(),
+        };
+        let configured = Configured { words: Vec::new(), from: vec![from] };
+        let located = |message: &str| configured.located(message.into());
+        assert_eq!(located("--budget 1 is small"), "--budget 1 is small (--budget: f:3)");
+        assert_eq!(located("--budget-max 1 is small"), "--budget-max 1 is small");
+    }
 }

@@ -106,6 +106,19 @@ mod tests {
     }
 
     #[test]
+    fn help_of_the_simulator_shows_forty_options_at_most() {
+        let mut program = program();
+        program.build();
+        let sim = program.find_subcommand("sim").unwrap();
+        let mut serve = sim.find_subcommand("serve").unwrap().clone();
+        let help = serve.render_long_help().to_string();
+        let shown =
+            help.lines().map(str::trim_start).filter(|l| l.starts_with("--") || l.starts_with("-h, --"));
+        assert!(shown.count() <= 40, "{help}");
+        assert!(help.contains("`man seekless-lab-sim-serve` describes every option."), "{help}");
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         usage::with_negative_values(program()).debug_assert();
     }

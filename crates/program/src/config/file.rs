@@ -267,9 +267,7 @@ impl Reader<'_> {
                     fault(
                         &place,
                         &whole,
-                        &format!(
-                            "seekless {of} has no such option; seekless config --show {of} lists all"
-                        ),
+                        &format!("seekless {of} has no such option; seekless config --show {of} lists all"),
                     )
                 });
             }
