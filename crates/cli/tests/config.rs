@@ -1,4 +1,5 @@
-//! `/etc/seekless.toml`: a test for each rule of precedence, and for each mistake a line with file, line and key.
+//! `/etc/seekless.toml`: a test for each rule of precedence; for each mistake one line with file, line and
+//! key.
 
 mod common;
 

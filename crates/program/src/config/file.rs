@@ -14,8 +14,8 @@ use toml::de::{DeTable, DeValue};
 
 use crate::usage;
 
-/// Largest file that is read. The options of all commands with comments take a few KiB; what is a hundred times longer is
-/// another file.
+/// Largest file that is read. The options of all commands with comments take a few KiB; what is a hundred
+/// times longer is another file.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The section of what every command takes that has such an option.
