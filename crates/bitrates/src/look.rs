@@ -64,7 +64,7 @@ pub(crate) fn is_media(file: &File) -> io::Result<bool> {
 pub(crate) fn look(file: File) -> Result<Said, Fault> {
     let program = env::current_exe().map_err(|e| unstarted(&e))?;
     let mut command = Command::new(program);
-    command.args(["bitrates", "--one", "."]).env_clear().current_dir("/");
+    command.args(["bitrates", "--one", "."]).env_clear().env("SEEKLESS_CONFIG", "").current_dir("/");
     let mut child = command
         .stdin(Stdio::from(file))
         .stdout(Stdio::piped())

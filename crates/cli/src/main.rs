@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use seekless_base::{Exit, Fault};
-use seekless_program::{EXIT_STATUS, LogOptions, PageCommand};
+use seekless_program::{ConfigArgs, ConfigOptions, EXIT_STATUS, LogOptions, PageCommand, words_in_force};
 
 /// Serve several times more from the same hard disks, without changing the server.
 #[derive(Debug, Parser)]
@@ -17,6 +17,8 @@ use seekless_program::{EXIT_STATUS, LogOptions, PageCommand};
 struct Seekless {
     #[command(flatten)]
     log: LogOptions,
+    #[command(flatten)]
+    config: ConfigOptions,
     #[command(subcommand)]
     command: Command,
 }
@@ -57,6 +59,8 @@ enum Command {
     Order(seekless_order::cli::OrderArgs),
     /// Write the contents of files as one tar stream, in the order in which their disk reads them best
     CatSet(seekless_order::cat::CatSetArgs),
+    /// Check the configuration file, or show which options are in force and where they are set
+    Config(ConfigArgs),
     #[command(flatten)]
     Laboratory(laboratory::LaboratoryCommand),
     #[command(flatten)]
@@ -66,7 +70,7 @@ enum Command {
 /// The commands as `--help` groups them.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve better", &["run", "daemon", "watch", "observe", "serve", "enable", "disable", "release"]),
-    ("Look", &["top", "doctor", "disk"]),
+    ("Look", &["top", "doctor", "disk", "config"]),
     ("Prove", &["try", "prove"]),
     ("Files", &["get", "order", "cat-set", "bitrates"]),
 ];
@@ -79,7 +83,7 @@ fn after_help() -> String {
 
 /// The parser as the program shows it.
 fn program() -> clap::Command {
-    seekless_program::grouped(Seekless::command(), &GROUPS)
+    seekless_program::grouped(seekless_program::pointed(Seekless::command(), true), &GROUPS)
 }
 
 fn main() -> ExitCode {
@@ -91,6 +95,7 @@ fn dispatch(seekless: Seekless) -> Result<ExitCode, Fault> {
     let exit = match seekless.command {
         Command::Run(args) => return seekless_daemon::cli::run_run(args),
         Command::Laboratory(command) => return Err(command.start(seekless.log.log_format)),
+        Command::Config(args) => args.run(&program(), seekless.config.config)?,
         other => ours(other)?,
     };
     Ok(ExitCode::from(exit as u8))
@@ -98,9 +103,9 @@ fn dispatch(seekless: Seekless) -> Result<ExitCode, Fault> {
 
 fn ours(command: Command) -> Result<Exit, Fault> {
     match command {
-        Command::Run(_) | Command::Laboratory(_) => Ok(Exit::Ok),
+        Command::Run(_) | Command::Laboratory(_) | Command::Config(_) => Ok(Exit::Ok),
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
-        Command::Watch(args) => seekless_daemon::cli::run_watch(args),
+        Command::Watch(args) => seekless_daemon::cli::run_watch(args, words_in_force()),
         Command::Observe(args) => seekless_daemon::cli::run_observe(args),
         Command::Top(args) => seekless_admin::top::run_top(args),
         Command::Try(args) => seekless_admin::prove::run_try(args),

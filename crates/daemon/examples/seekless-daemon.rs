@@ -34,7 +34,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Daemon(args) => run_daemon(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Run(args) => run_run(args),
-        Command::Watch(args) => run_watch(args).map(|exit| ExitCode::from(exit as u8)),
+        Command::Watch(args) => {
+            run_watch(args, std::env::args_os().skip(1).collect()).map(|exit| ExitCode::from(exit as u8))
+        }
         Command::Observe(args) => run_observe(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Prove(args) => run_prove(args).map(|exit| ExitCode::from(exit as u8)),
         Command::Try(args) => run_try(args).map(|exit| ExitCode::from(exit as u8)),

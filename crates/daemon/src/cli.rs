@@ -220,7 +220,7 @@ pub(crate) struct SocketArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
     /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
-    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     socket_mode: Option<u32>,
 }
 

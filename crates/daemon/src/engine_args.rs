@@ -20,7 +20,7 @@ pub struct EngineArgs {
     /// What to do with reads: off, track (time the calls), serialise (one read at a time for each disk),
     /// prefetch (extend reads, in no order), both (serialise and prefetch; --prefetch auto and --ahead need
     /// it)
-    #[arg(long, default_value = "both", value_name = "MODE", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value = "both", value_name = "MODE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub mode: Mode,
     /// How a disk's queue is served
     #[command(flatten)]

@@ -22,7 +22,7 @@ pub struct EngineOptions {
     pub include_ssd: bool,
     /// Read small files before their readers open them, where the order of a folder (as listed, by name, by
     /// inode) tells which come next: on or off
-    #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     pub next_files: bool,
     /// Keep the folders below DIR and the inodes of their files in memory, in an eighth of it at most, so
     /// that a cold small file takes one seek instead of several; may be repeated
@@ -40,7 +40,8 @@ pub struct EngineOptions {
         default_value = "256MiB",
         value_name = "SIZE",
         help_heading = BOUNDS,
-        hide_short_help = true
+        hide_short_help = true,
+        hide_long_help = true
     )]
     pub decisions_max: Bytes,
 }

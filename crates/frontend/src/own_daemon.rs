@@ -71,6 +71,8 @@ impl OwnDaemon {
         let mut command = Command::new(program);
         command.args(words).arg("--socket").arg(&socket);
         command.arg("--parent").arg(std::process::id().to_string());
+        // Its options are ours; the configuration file's are those of the daemon that all share.
+        command.env("SEEKLESS_CONFIG", "");
         // Its own process group, so that a terminal's Ctrl-C first ends the command it was started for; its
         // messages go to our standard error.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

@@ -8,7 +8,7 @@ use seekless_policy::{Config, DEFAULT_SHARE};
 #[derive(Args, Clone, Debug)]
 pub struct FileSetOptions {
     /// Least part of a disk's time for file sets (`seekless order`, `cat-set`) while they wait for it, 0 to 1
-    #[arg(long, default_value_t = DEFAULT_SHARE, value_name = "SHARE", value_parser = share, hide_short_help = true)]
+    #[arg(long, default_value_t = DEFAULT_SHARE, value_name = "SHARE", value_parser = share, hide_short_help = true, hide_long_help = true)]
     pub share: f64,
 }
 

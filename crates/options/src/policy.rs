@@ -27,7 +27,7 @@ pub struct PolicyOptions {
     pub prefetch: Option<Prefetch>,
     /// Order in which the queue of a disk is served: sweep (by disk address) or fifo (by arrival) [default:
     /// sweep, or the preset's]
-    #[arg(long, value_name = "ORDER")]
+    #[arg(long, value_name = "ORDER", hide_short_help = true, hide_long_help = true)]
     pub order: Option<OrderKind>,
     /// Fetch the next piece of each stream before it is needed (on), or read only on a miss, as the papers do
     /// (off) [default: on, or the preset's]
@@ -35,7 +35,7 @@ pub struct PolicyOptions {
     pub ahead: Option<bool>,
     /// Keep what was read ahead mapped until it is read, so that the kernel evicts it last (on), or leave it
     /// to the kernel (off) [default: on, or the preset's]
-    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    #[arg(long, value_name = "on|off", value_parser = on_off, hide_short_help = true, hide_long_help = true)]
     pub hold: Option<bool>,
     /// Most bytes read ahead and not yet used, for each disk, 8MiB or more [default: from the memory of the
     /// machine or control group]
@@ -57,7 +57,8 @@ pub struct PolicyOptions {
         value_name = "SECONDS",
         value_parser = seconds,
         help_heading = BOUNDS,
-        hide_short_help = true
+        hide_short_help = true,
+        hide_long_help = true
     )]
     pub stalled: f64,
     /// Bitrate of all streams, in bits a second (8 to 10^12) [default: from --bitrates, else observed]
@@ -66,16 +67,17 @@ pub struct PolicyOptions {
         value_name = "BITS",
         value_parser = clap::value_parser!(u64).range(8..=1_000_000_000_000),
         help_heading = PAPERS,
-        hide_short_help = true
+        hide_short_help = true,
+        hide_long_help = true
     )]
     pub bitrate: Option<u64>,
     /// How the size depends on a stream's bitrate: sqrt, linear, same, a factor of 0 to 1 for lower bitrates,
     /// or a table BYTES_PER_S=FACTOR,... [default: with --prefetch auto sqrt for known bitrates, else same]
-    #[arg(long, value_name = "RULE", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, value_name = "RULE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub scale: Option<BitrateRule>,
     /// With --prefetch competitive: begin each stream with 16 pages and double them, as the paper does,
     /// instead of reading the whole length at once
-    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub slow_start: bool,
     /// With --prefetch auto: the parameters of the paper's Table 2, under its names
     #[command(flatten)]

@@ -11,7 +11,7 @@ use crate::{BOUNDS, PAPERS};
 #[derive(Args, Clone, Debug)]
 pub struct QueueOptions {
     /// One queue for all disks instead of one for each
-    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub single_queue: bool,
     /// Most requests that wait for one disk, 1 to 65536; beyond it requests pass at once
     #[arg(
@@ -20,7 +20,8 @@ pub struct QueueOptions {
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=65536),
         help_heading = BOUNDS,
-        hide_short_help = true
+        hide_short_help = true,
+        hide_long_help = true
     )]
     pub queue: u32,
     /// Reads in flight on one disk, 1 to 64: 1 is strictly serial; from 2 on the next read is submitted
@@ -31,16 +32,17 @@ pub struct QueueOptions {
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=64),
         help_heading = PAPERS,
-        hide_short_help = true
+        hide_short_help = true,
+        hide_long_help = true
     )]
     pub in_flight: u32,
     /// With --in-flight 2 or more: submit the next read when this many bytes of the last are missing, at most
     /// 1GiB
-    #[arg(long, default_value = "256KiB", value_name = "SIZE", value_parser = overlap, help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value = "256KiB", value_name = "SIZE", value_parser = overlap, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub overlap: Bytes,
     /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have
     /// arrived
-    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub answer_late: bool,
 }
 

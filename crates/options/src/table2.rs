@@ -12,30 +12,30 @@ use crate::PAPERS;
 pub struct Table2 {
     /// First automatic size, 4KiB to --size-max [default: the size last used on that disk, else from its
     /// profile]
-    #[arg(long, value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub start_size: Option<Bytes>,
     /// What adjusts the automatic size: model (of disk, memory and clients; needs --ahead on) or gradient
     /// (the paper's controller) [default: model, with --ahead off gradient]
-    #[arg(long, value_name = "HOW", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, value_name = "HOW", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub adjust_by: Option<AdjustBy>,
     /// Time between two adjustments, 1ms to 24h
-    #[arg(long, default_value = "180s", value_name = "TIME", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value = "180s", value_name = "TIME", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub adjust_interval: Nanos,
     /// Change of the size at an adjustment, 4KiB to 1GiB
-    #[arg(long, default_value = "512KiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value = "512KiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub step_size: Bytes,
     /// Part by which stored scores shrink at a minimum, 0 to 0.99
-    #[arg(long, default_value_t = 0.05, value_name = "PART", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value_t = 0.05, value_name = "PART", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub score_deflation_factor: f64,
     /// Part of the time that the disk must be busy for the size to change, 0 to 1
-    #[arg(long, default_value_t = 0.6, value_name = "PART", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value_t = 0.6, value_name = "PART", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub adjust_busy: f64,
     /// Bytes evicted before use, as a part of the bytes requested, above which the time to eviction sets the
     /// size, 0 to 100
-    #[arg(long, default_value_t = 0.05, value_name = "PART", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value_t = 0.05, value_name = "PART", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub adjust_evict: f64,
     /// Largest automatic or competitive size, --step-size to 4GiB
-    #[arg(long, default_value = "32MiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value = "32MiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub size_max: Bytes,
 }
 

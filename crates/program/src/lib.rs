@@ -6,6 +6,7 @@
 //!
 //! Must not know: any command.
 
+mod config;
 mod groups;
 mod pages;
 pub mod usage;
@@ -19,8 +20,9 @@ use clap::{ArgMatches, Args, Parser, ValueEnum};
 use seekless_base::{Exit, Fault};
 use seekless_output::LogLines;
 
+pub use config::{ConfigArgs, ConfigOptions, DEFAULT_FILE, VARIABLE, words_in_force};
 pub use groups::grouped;
-pub use pages::PageCommand;
+pub use pages::{PageCommand, pointed};
 
 /// What every command tells about its exit status.
 pub const EXIT_STATUS: &str = "Exit status: 0 done and every check held, 1 failed, 2 wrong usage, 3 not permitted, 4 in use, 5 something needed is missing, 130 interrupted.";
@@ -43,7 +45,8 @@ pub enum LogFormat {
 }
 
 /// Runs the program `name` with the words of this process: parses them, starts the log, and carries out the
-/// command. `command` is the parser of `P` as the program shows it. A panic is one line and status 1.
+/// command. `command` is the parser of `P` as the program shows it; if [`ConfigOptions`] are in it, a
+/// configuration file is read first. A panic is one line and status 1.
 pub fn run<P: Parser>(
     name: &'static str,
     command: clap::Command,
@@ -60,9 +63,14 @@ pub fn run<P: Parser>(
         }
     }));
     let words: Vec<OsString> = std::env::args_os().collect();
-    let matches = match usage::matches(command, words) {
+    let configured = match config::configured(&command, words) {
+        Ok(configured) => configured,
+        Err(fault) => return ended(name, &fault),
+    };
+    configured.keep();
+    let matches = match usage::matches(command, configured.words.clone()) {
         Ok(matches) => matches,
-        Err((_, Some(line))) => return ended(name, &Fault::new(Exit::Usage, line)),
+        Err((_, Some(line))) => return ended(name, &Fault::new(Exit::Usage, configured.located(line))),
         Err((error, None)) => error.exit(),
     };
     let arguments = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -73,7 +81,7 @@ pub fn run<P: Parser>(
     }
     let status = match std::panic::catch_unwind(AssertUnwindSafe(|| carry_out(arguments))) {
         Ok(Ok(status)) => return status,
-        Ok(Err(fault)) => return ended(name, &fault),
+        Ok(Err(fault)) => return ended(name, &Fault::new(fault.exit, configured.located(fault.message))),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map_or("", String::as_str);
             if text.contains("Broken pipe") { Exit::Ok as u8 } else { Exit::Failed as u8 }

@@ -23,12 +23,47 @@ pub enum PageCommand {
     },
 }
 
+/// The program with a last line in the help of each command that leaves options out: where they are. `lists`:
+/// `config --show` of this program lists them.
+#[must_use]
+pub fn pointed(program: Command, lists: bool) -> Command {
+    let name = program.get_name().to_string();
+    below(program, &name, &[], lists)
+}
+
+fn below(command: Command, program: &str, path: &[String], lists: bool) -> Command {
+    let command = if leaves_out(&command) {
+        let manual = format!("`man {program}-{}` describes every option", path.join("-"));
+        let list = format!(", `{program} config --show {}` lists them with their values", path.join(" "));
+        command.after_help(manual + if lists { &list } else { "" } + ".")
+    } else {
+        command
+    };
+    command.mut_subcommands(|c| {
+        let path = [path, &[c.get_name().to_string()]].concat();
+        below(c, program, &path, lists)
+    })
+}
+
+/// Whether `--help` leaves out options that a user may give.
+fn leaves_out(command: &Command) -> bool {
+    command.get_arguments().any(|arg| !arg.is_hide_set() && arg.is_hide_long_help_set())
+}
+
+/// Pages describe what `--help` leaves out, too, and need no pointer to themselves.
+fn described(program: Command) -> Command {
+    let program =
+        if leaves_out(&program) { program.after_help(clap::builder::Resettable::Reset) } else { program };
+    program.mut_args(|arg| arg.hide_short_help(false).hide_long_help(false)).mut_subcommands(described)
+}
+
 impl PageCommand {
     /// Writes what was asked for.
     ///
     /// # Errors
     /// The pages cannot be written.
-    pub fn run(self, mut program: Command) -> Result<Exit, Fault> {
+    pub fn run(self, program: Command) -> Result<Exit, Fault> {
+        let mut program = described(program);
         let name = program.get_name().to_string();
         match self {
             PageCommand::Completions { shell } => {

@@ -56,8 +56,13 @@ fn path(command: &Command, words: &[OsString]) -> String {
     path
 }
 
-/// One line out of clap's paragraphs, without those that every error has.
+/// One line, and where to read more.
 fn line(text: &str, path: &str) -> String {
+    format!("{}; see `{path} --help`", said(text))
+}
+
+/// One line out of clap's paragraphs, without those that every error has.
+pub(crate) fn said(text: &str) -> String {
     let text = text.trim_start_matches("error: ");
     let all = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     let said = all.filter(|p| !p.is_empty() && !p.starts_with("Usage: ") && !p.starts_with("For more "));
@@ -72,5 +77,5 @@ fn line(text: &str, path: &str) -> String {
     for (theirs, ours) in NUMBERS {
         line = line.replace(theirs, ours);
     }
-    format!("{line}; see `{path} --help`")
+    line
 }

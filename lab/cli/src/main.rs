@@ -46,7 +46,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
 
 /// The parser as the program shows it.
 fn program() -> clap::Command {
-    seekless_program::grouped(SeeklessLab::command(), &GROUPS)
+    seekless_program::grouped(seekless_program::pointed(SeeklessLab::command(), false), &GROUPS)
 }
 
 fn main() -> ExitCode {
@@ -103,6 +103,19 @@ mod tests {
             let line = said(words);
             assert!(line.contains(part) && !line.contains('\n') && !line.contains("error:"), "{line}");
         }
+    }
+
+    #[test]
+    fn help_of_the_simulator_shows_forty_options_at_most() {
+        let mut program = program();
+        program.build();
+        let sim = program.find_subcommand("sim").unwrap();
+        let mut serve = sim.find_subcommand("serve").unwrap().clone();
+        let help = serve.render_long_help().to_string();
+        let shown =
+            help.lines().map(str::trim_start).filter(|l| l.starts_with("--") || l.starts_with("-h, --"));
+        assert!(shown.count() <= 40, "{help}");
+        assert!(help.contains("`man seekless-lab-sim-serve` describes every option."), "{help}");
     }
 
     #[test]

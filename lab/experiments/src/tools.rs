@@ -36,7 +36,8 @@ const LABORATORY: [&str; 8] = ["sim", "vdisk", "load", "plan", "file-server", "s
 pub(crate) fn command(args: &[&str]) -> Result<Command, Fault> {
     let ours = args.first().is_some_and(|word| LABORATORY.contains(word));
     let mut command = Command::new(if ours { laboratory()? } else { seekless()? });
-    command.args(args);
+    // An experiment's options are its own, whatever this machine is configured for.
+    command.args(args).env("SEEKLESS_CONFIG", "");
     Ok(command)
 }
 

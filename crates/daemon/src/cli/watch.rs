@@ -34,10 +34,10 @@ pub struct WatchArgs {
     #[arg(long, value_enum, default_value_t = ScopeArg::Mount)]
     scope: ScopeArg,
     /// Threads that answer the kernel, 1 to 64
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     threads: u16,
     /// Have the kernel announce reads of files that are wholly in memory, too
-    #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     announce_resident: bool,
     /// Pass a held read after this many seconds (0.01 to 1000000), whatever its disk does
     #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
@@ -66,17 +66,17 @@ pub struct WatchArgs {
 }
 
 /// `seekless watch`: a supervisor, and under it a worker that is a daemon with the kernel's announcements as
-/// a second door. Returns when interrupted (SIGINT, SIGTERM, SIGHUP).
+/// a second door. Returns when interrupted (SIGINT, SIGTERM, SIGHUP). `words`: the command line of `args`
+/// without the program's name, for the worker.
 ///
 /// # Errors
 /// The kernel, the file system or our rights do not allow it; an argument is not a directory; the socket is
 /// taken; or the worker keeps dying.
-pub fn run_watch(args: WatchArgs) -> Result<Exit, Fault> {
+pub fn run_watch(args: WatchArgs, words: Vec<OsString>) -> Result<Exit, Fault> {
     // Checked here too, so that a mistake is reported before a process is started.
     let mut settings = args.socket.settings(&args.engine)?;
     let Some(supervisor) = args.supervisor else {
-        // Our own command line, whatever precedes it; the worker's additional options are appended.
-        let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+        // The worker's additional options are appended.
         return supervisor::run(&words);
     };
     args.engine.open_log(&mut settings)?;

@@ -128,6 +128,8 @@ impl Worker {
             .arg(format!("--supervisor={}", std::process::id()))
             .arg(format!("--restarts={restarts}"))
             .args(&words[options..])
+            // The words have the options of the configuration file as it was at the start.
+            .env("SEEKLESS_CONFIG", "")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             // The supervisor handles a terminal's Ctrl-C; the worker is told in order.
             .process_group(0)

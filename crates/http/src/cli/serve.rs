@@ -52,7 +52,7 @@ pub struct ServeArgs {
     #[arg(long)]
     download_page: bool,
     /// Event loops, 1 to 1024 [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     loops: Option<u32>,
     /// Most connections, 1 to 1000000; beyond it they are refused [default: what the limit of descriptors
     /// allows, at most 65536]
@@ -62,38 +62,38 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections_per_client: Option<u32>,
     /// Longest head of a request, 8KiB to 1MiB
-    #[arg(long, default_value = "16KiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "16KiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     head_max: Bytes,
     /// Most bytes a second on each connection [default: no bound]
     #[arg(long, value_name = "SIZE")]
     rate: Option<Bytes>,
     /// Longest time a client may take for the head of a request, at most a week
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     head_timeout: Duration,
     /// Longest silence of a connection between requests, at most a week
-    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     idle_timeout: Duration,
     /// Longest time in which a client may take no byte of an answer, at most a week
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     send_timeout: Duration,
     /// How long answers under way may go on after a signal to stop, at most a week
-    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     grace: Duration,
     /// Largest file for which a digest is computed on request (the whole file is read for it)
-    #[arg(long, default_value = "16MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "16MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     digest_max: Bytes,
     /// Offer downloads in any order: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = PAPERS, hide_short_help = true)]
     any_order: bool,
     /// Memory for the blocks of downloads in any order, for each disk, 1MiB to 1TiB
-    #[arg(long, default_value = "128MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "128MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     any_order_memory: Bytes,
     /// Bytes of one read for downloads in any order, 64KiB to 64MiB
-    #[arg(long, default_value = "1MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, default_value = "1MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     any_order_read: Bytes,
     /// Coordinate with the caches that fetch from here: none, returns (do not keep what they keep, unless it
     /// is asked for again), or pfc (the PFC paper's rules, on each request)
-    #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     coordinate: Upper,
     /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]

@@ -133,7 +133,7 @@ pub(super) struct ServeArgs {
     set: SetOptions,
     /// Most commands in the drive, 1 meaning a drive without a queue [default: the drive's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    #[arg(help_heading = MODEL, hide_short_help = true)]
+    #[arg(help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     queue_depth: Option<u32>,
     /// Size of each disk's file system, which covers the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
@@ -142,7 +142,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "768MiB")]
     memory: Bytes,
     /// Replacement policy of the page cache
-    #[arg(long, value_enum, default_value = "two-list", help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_enum, default_value = "two-list", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     cache: Cache,
     #[command(flatten)]
     library: LibraryArgs,
@@ -172,29 +172,29 @@ struct LibraryArgs {
     #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
     content: Content,
     /// Tree: number of small files; diff: files of one tree
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
     files: u32,
     /// Tree: median of their sizes, which are lognormal
-    #[arg(long, value_name = "SIZE", default_value = "8KiB", help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "8KiB", help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
     median: Bytes,
     /// Tree: small files for each pack
-    #[arg(long, value_name = "N", default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
     files_per_pack: u32,
     /// Tree: size of a pack
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
     pack: Bytes,
     /// Tree: a new file system, with all files in the order of writing; otherwise one in ten fills a hole
     /// elsewhere
-    #[arg(long, help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
     fresh: bool,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
     hd_share: f64,
     /// Zipf exponent of the popularity
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.8, help_heading = LIBRARY, hide_short_help = true)]
     zipf: f64,
     /// Seed of the library
-    #[arg(long, value_name = "SEED", default_value_t = 1, help_heading = LIBRARY, hide_short_help = true)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
     catalogue_seed: u64,
 }
 
@@ -207,40 +207,40 @@ struct ServerArgs {
     #[arg(long, value_enum, default_value = "shipped")]
     variant: Variant,
     /// Event workers of nginx, one for each processor; processes of the userver
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     workers: u32,
     /// Socket buffer of a connection behind a link
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     socket: Bytes,
     /// Read-ahead of the kernel, in KiB
     #[arg(long, value_name = "N", default_value_t = 128)]
     read_ahead_kb: u64,
     /// Replace --read-ahead-kb by what the disk transfers at that place in the time of one switch
-    #[arg(long, help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     competitive_read_ahead: bool,
     /// Largest request of the block layer, in KiB
-    #[arg(long, value_name = "N", default_value_t = 1280, help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 1280, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     max_sectors_kb: u64,
     /// Largest command to the drive, in KiB (the live software disk's file takes 1 MiB)
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20), help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     max_command_kb: u64,
     /// Most single pages in one request
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     max_segments: u64,
     /// Block scheduler: none, mq-deadline, bfq, cfq, anticipatory
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: scheduler::Kind,
     /// Requests the scheduler holds
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     nr_requests: u32,
     /// The kernel's read-ahead algorithm
-    #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     kernel_read_ahead: KernelReadAhead,
     /// Cost of a request on the network, without its bytes (alpha)
-    #[arg(long, value_name = "TIME", default_value = "100us", help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "100us", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     network_alpha: Nanos,
     /// Rate of the server's network in MB/s (1 / beta)
-    #[arg(long, value_name = "MB/S", default_value_t = 1250.0, help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, value_name = "MB/S", default_value_t = 1250.0, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     network_mb_per_s: f64,
 }
 
@@ -254,7 +254,7 @@ struct EngineArgs {
     #[arg(long, value_enum, default_value = "shim")]
     door: DoorArg,
     /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does
-    #[arg(long, help_heading = MODEL, hide_short_help = true)]
+    #[arg(long, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     preads: bool,
     /// How far, how early and in which order, as the daemon takes it
     #[command(flatten)]
@@ -267,7 +267,7 @@ struct EngineArgs {
     file_sets: FileSetOptions,
     /// Read small files before their readers open them, where the order of a folder tells which come next: on
     /// or off
-    #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     next_files: String,
     /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
     #[arg(
@@ -276,28 +276,28 @@ struct EngineArgs {
         default_value_t = 1.0,
         conflicts_with = "start_size",
         help_heading = PAPERS,
-        hide_short_help = true
+        hide_short_help = true, hide_long_help = true
     )]
     start_factor: f64,
     /// Another value for a constant of the read path (docs/BOUNDS.md lists them)
     #[arg(long, value_name = "NAME=VALUE", hide = true)]
     constant: Vec<String>,
     /// Run without the drive's profile, as a daemon does on a disk that was not measured
-    #[arg(long, help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     unprofiled: bool,
     /// Pieces that a disk has at once, in one sweep [default: as in a daemon that can read the layout of a
     /// set]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     at_once: Option<u32>,
     /// Start with one piece at once and find the number by trial, as the daemon does on a disk that is busy
     /// from its start
-    #[arg(long, conflicts_with = "at_once", help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, conflicts_with = "at_once", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     find_at_once: bool,
     /// Let requests tell the bitrates of their files, so that --scale applies to a miss too
-    #[arg(long, help_heading = PAPERS, hide_short_help = true)]
+    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     tell_bitrates: bool,
     /// Most bytes of a read in flight [default: all, as the daemon submits it]
-    #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     window: Option<Bytes>,
 }
 
@@ -317,19 +317,19 @@ struct LoadArgs {
     #[arg(long, value_name = "NAME", default_value = "one-whole-0", help_heading = LOAD, hide_short_help = true)]
     handler: Handler,
     /// Tree: the order of the list: listed, name, inode, disk
-    #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     taking: Taking,
     /// Tree: files that a program takes in one batch
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     batch: u32,
     /// Tree: time to start a program for each batch
-    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     start_time: Nanos,
     /// Tree: processor time of a program for each file, besides reading
-    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     file_time: Nanos,
     /// Tree: MB/s at which a program processes its data, 32 KiB at a time [default: no time]
-    #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     work_rate: Option<f64>,
     /// Closed: how a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
@@ -338,7 +338,7 @@ struct LoadArgs {
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
     /// Sessions and search: reach the rate over this time, from 80 % of it in steps of 5 %
-    #[arg(long, value_name = "TIME", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     rise_over: Option<Nanos>,
     /// Number of sessions on each disk; the run ends with the last [default: no bound]
     #[arg(long, value_name = "N", help_heading = LOAD, hide_short_help = true)]
@@ -347,26 +347,26 @@ struct LoadArgs {
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s", help_heading = LOAD, hide_short_help = true)]
     link: Vec<String>,
     /// Delay each way of the sessions' clients
-    #[arg(long, value_name = "TIME", default_value = "50ms", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "50ms", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     delay: Nanos,
     /// Longest time of a segment from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     timeout: Nanos,
     /// Beside the load, let a program read every file of each disk in any order, over and over; only with
     /// Seekless
-    #[arg(long, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     file_set: bool,
     /// With --file-set: most bytes in memory that it has not taken
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     file_set_window: Bytes,
     /// With --file-set: longest range
-    #[arg(long, value_name = "SIZE", default_value = "2MiB", help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     file_set_range: Bytes,
     /// With --file-set: MB/s at which it takes data
-    #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     file_set_rate: f64,
     /// Start without viewers, instead of with those of a long-running server
-    #[arg(long, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     cold_start: bool,
     /// Requests due before this time are not counted
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
@@ -381,16 +381,16 @@ struct LoadArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.003, value_parser = share, help_heading = LOAD, hide_short_help = true)]
     max_failed: f64,
     /// Search: highest rate to try
-    #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     rate_max: f64,
     /// Search: result of an earlier search; the two rates next to it are tried first
-    #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     expected: Option<f64>,
     /// Search: end when the highest good and the lowest bad rate are this close
-    #[arg(long, value_name = "SHARE", default_value_t = 0.03, value_parser = share, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.03, value_parser = share, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     precision: f64,
     /// Search: most runs
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50), help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     runs: u32,
 }
 
