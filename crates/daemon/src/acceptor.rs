@@ -138,7 +138,7 @@ impl Acceptor {
         let file_sets = FileSetThread::start(engine.clone(), shared.file_sets.clone())?;
         let own_uid = rustix::process::geteuid().as_raw();
         let front = Arc::new(Front {
-            shares: Mutex::new(Shares::new(settings.engine.spindle.queue_max, own_uid)),
+            shares: Mutex::new(Shares::new(settings.engine.policy.queue_max, own_uid)),
             settings,
             engine,
             shared,

@@ -110,7 +110,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let mut settings = args.engine.settings(socket.map_or_else(state::own_socket, Ok)?)?;
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
-    settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
+    settings.engine.policy.wait_max = Nanos::from_secs_f64(args.give_up);
     // If it ended with its parent, its successor would leave that parent without a daemon.
     settings.hands_over = args.parent.is_none();
     let folder = settings.socket.parent().map(Path::to_path_buf);

@@ -36,8 +36,8 @@ impl EngineArgs {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
         settings.engine.single_queue = self.queue.single_queue;
-        self.queue.apply(&mut settings.engine.spindle);
-        self.file_sets.apply(&mut settings.engine.spindle);
+        self.queue.apply(&mut settings.engine.policy);
+        self.file_sets.apply(&mut settings.engine.policy);
         Ok(settings)
     }
 
@@ -88,7 +88,7 @@ mod tests {
             &["--share", "0.25"],
         ] {
             let (a, b) = (settings(words).unwrap(), settings(&parsed(words).words()).unwrap());
-            assert_eq!(a.engine.spindle, b.engine.spindle);
+            assert_eq!(a.engine.policy, b.engine.policy);
         }
     }
 

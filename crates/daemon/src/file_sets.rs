@@ -85,7 +85,7 @@ pub(crate) enum Said {
     /// The program adds a range.
     Add { set: u64, range: u32, added: Box<Added> },
     /// The program adds a range that cannot be served.
-    Left { set: u64, range: u32, reason: PassReason },
+    Passed { set: u64, range: u32, reason: PassReason },
     /// The program has taken a range.
     Took { set: u64, range: u32, read: bool },
     /// The program is gone.
@@ -203,7 +203,7 @@ impl Desk {
         match said {
             Said::Open { set, client, user, window } => self.open(SetId(set), client, user, window),
             Said::Add { set, range, added } => self.add(SetId(set), RangeId(range), *added),
-            Said::Left { set, range, reason } => self.leave(SetId(set), RangeId(range), reason),
+            Said::Passed { set, range, reason } => self.leave(SetId(set), RangeId(range), reason),
             Said::Took { set, range, read } => {
                 let (set, range) = (SetId(set), RangeId(range));
                 self.ranges.remove(&(set, range));
@@ -290,7 +290,7 @@ impl Desk {
         if !came && let Some(ticket) = self.tickets.remove(&step) {
             self.engine.took(ticket, false);
         }
-        self.sets.answered(step, if came { Outcome::Came } else { Outcome::Left });
+        self.sets.answered(step, if came { Outcome::Fetched } else { Outcome::Passed });
     }
 
     /// Execute pending actions.
@@ -329,8 +329,8 @@ impl Desk {
 
     /// Requests a step from the engine. Returns its outcome if that is known at once.
     fn ask(&mut self, step: StepId, range: (SetId, RangeId), offset: u64, len: u64) -> Option<Outcome> {
-        let Some(added) = self.ranges.get(&range) else { return Some(Outcome::Left) };
-        let Some(want) = Want::of(offset, len, added.call.edition.size) else { return Some(Outcome::Left) };
+        let Some(added) = self.ranges.get(&range) else { return Some(Outcome::Passed) };
+        let Some(want) = Want::of(offset, len, added.call.edition.size) else { return Some(Outcome::Passed) };
         let demand = ClientDemand { file_set: true, ..ClientDemand::default() };
         let call = ForwardedCall { reader: added.reader, want, demand, ..added.call };
         let answer = self.answer.clone();
@@ -341,7 +341,7 @@ impl Desk {
                 self.tickets.insert(step, ticket);
                 None
             }
-            Err(_) => Some(Outcome::Left),
+            Err(_) => Some(Outcome::Passed),
         }
     }
 

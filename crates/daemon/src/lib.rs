@@ -1,7 +1,7 @@
 //! The engine's doors for unchanged servers. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
-//!  shims --connect--> acceptor --> thread of that user --request--> reader of that disk (Spindle)
+//!  shims --connect--> acceptor --> thread of that user --request--> disk thread (DiskQueue)
 //!    ^                             (never touches a disk)              |        ^
 //!    |--Working, every second-------------'                       piece|        | progress, done
 //!    |                                                                 v        |

@@ -404,7 +404,7 @@ impl Body {
                     }
                 }
                 // In other modes shims have nothing to report here.
-                (Frame::Tracked(tracked), _) if self.front.settings.engine.spindle.mode == Mode::Track => {
+                (Frame::Tracked(tracked), _) if self.front.settings.engine.policy.mode == Mode::Track => {
                     let taken = self.front.statistics.send(statistics::Ask::Tracked(tracked));
                     self.front.count(|c| c.tracked_dropped += u64::from(!taken));
                 }
@@ -477,7 +477,7 @@ impl Body {
         let wire = front.told(uid);
         let pass = |reason| client.reply(Frame::Answer(Answer::pass(reason, wire)));
         // In mode prefetch, shims read ahead for themselves.
-        if !front.settings.engine.spindle.mode.serialises() {
+        if !front.settings.engine.policy.mode.serialises() {
             front.count(|c| c.passed_mode += 1);
             return pass(PassReason::Mode);
         }
@@ -563,7 +563,7 @@ impl Body {
 
     /// Requests a file set for a connection. In a mode that serves no call there is none.
     fn begin_file_set(&mut self, mark: u64, client: Arc<Client>, window: u64) {
-        let serves = self.front.settings.engine.spindle.mode.serialises();
+        let serves = self.front.settings.engine.policy.mode.serialises();
         if !serves || self.front.shared.passing.now(Instant::now()) {
             let none = FileSet { reason: PassReason::Mode, ranges: 0, window_bytes: 0 };
             let _ = client.send(Frame::FileSet(none));
@@ -578,7 +578,7 @@ impl Body {
 
     /// A range of a file set, with its disk. A range that cannot be read there is left to its reader.
     fn added(&self, mark: u64, add: FileSetAdd, fd: Source) -> Said {
-        let left = |reason| Said::Left { set: mark, range: add.range, reason };
+        let left = |reason| Said::Passed { set: mark, range: add.range, reason };
         if self.front.shared.passing.now(Instant::now()) {
             return left(PassReason::Mode);
         }

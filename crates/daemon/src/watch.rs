@@ -99,7 +99,7 @@ impl Door {
             registry: Arc::new(crate::held::Registry::new(settings.answer_within, settings.held_max)),
             files: Files::new(settings.ignore_resident),
             followed: Mutex::new(FilesUsed::new(keep)),
-            foretold: daemon.engine().foretold(),
+            prefetched: daemon.engine().prefetched(),
             folders: folders.clone(),
             pauses: Pauses::of(folders.devs(), keep),
             limits: daemon.limits(),

@@ -12,8 +12,8 @@ const M: u64 = 1 << 20;
 #[test]
 fn a_full_queue_passes_and_answers_everybody() {
     let bench = Bench::start(|s| {
-        s.engine.spindle.queue_max = 1;
-        s.engine.spindle.prefetch = Bytes::mib(1);
+        s.engine.policy.queue_max = 1;
+        s.engine.policy.prefetch = Bytes::mib(1);
     });
     let files: Vec<_> = (0..4).map_while(|_| cold_file(8 << 20)).collect();
     let mut clients = Vec::new();
@@ -49,8 +49,8 @@ fn more_connections_than_allowed_are_closed_at_once() {
 #[test]
 fn a_client_that_hangs_up_is_forgotten() {
     let bench = Bench::start(|s| {
-        s.engine.spindle.reads_in_flight = 1;
-        s.engine.spindle.prefetch = Bytes::mib(8);
+        s.engine.policy.reads_in_flight = 1;
+        s.engine.policy.prefetch = Bytes::mib(8);
     });
     let Some(file) = cold_file(64 << 20) else { return };
     for round in 0..20 {
@@ -94,7 +94,7 @@ fn advice_is_followed_although_its_giver_hangs_up() {
 /// every request is.
 #[test]
 fn requests_are_given_up_in_time() {
-    let bench = Bench::start(|s| s.engine.spindle.wait_max = Nanos::ZERO);
+    let bench = Bench::start(|s| s.engine.policy.wait_max = Nanos::ZERO);
     let Some(file) = cold_file(4 << 20) else { return };
     let client = bench.client();
     client.need(&file, Call::Read, 0, M);
@@ -104,7 +104,7 @@ fn requests_are_given_up_in_time() {
 
 #[test]
 fn stopping_answers_or_closes_everybody() {
-    let bench = Bench::start(|s| s.engine.spindle.reads_in_flight = 1);
+    let bench = Bench::start(|s| s.engine.policy.reads_in_flight = 1);
     let Some(file) = cold_file(64 << 20) else { return };
     let clients: Vec<_> = (0..32)
         .map(|i| {

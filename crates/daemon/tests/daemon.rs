@@ -21,7 +21,7 @@ const M: u64 = 1 << 20;
 
 #[test]
 fn a_missing_range_becomes_resident_with_its_prefetch() {
-    let bench = Bench::start(|s| s.engine.spindle.prefetch = Bytes::mib(4));
+    let bench = Bench::start(|s| s.engine.policy.prefetch = Bytes::mib(4));
     let Some(file) = cold_file(16 << 20) else { return };
     let client = bench.client();
     client.need(&file, Call::Pread, 2 * M, 512 << 10);
@@ -52,7 +52,7 @@ fn a_missing_range_becomes_resident_with_its_prefetch() {
 
 #[test]
 fn serialise_reads_what_was_asked_and_no_more() {
-    let bench = Bench::start(|s| s.engine.spindle.mode = Mode::Serialise);
+    let bench = Bench::start(|s| s.engine.policy.mode = Mode::Serialise);
     let Some(file) = cold_file(4 << 20) else { return };
     let client = bench.client();
     client.need(&file, Call::Read, M, 256 << 10);
@@ -65,7 +65,7 @@ fn the_other_modes_pass_at_once_and_tell_the_mode() {
     for (mode, told) in
         [(Mode::Off, WireMode::Off), (Mode::Track, WireMode::Track), (Mode::Prefetch, WireMode::Prefetch)]
     {
-        let bench = Bench::start(|s| s.engine.spindle.mode = mode);
+        let bench = Bench::start(|s| s.engine.policy.mode = mode);
         let Some(file) = cold_file(M as usize) else { return };
         let client = bench.client();
         client.need(&file, Call::Read, 0, M);
@@ -166,7 +166,7 @@ fn an_end_of_file_that_moved_is_no_hang() {
 
 #[test]
 fn status_and_settings_are_told() {
-    let bench = Bench::start(|s| s.engine.spindle.prefetch = Bytes::mib(3));
+    let bench = Bench::start(|s| s.engine.policy.prefetch = Bytes::mib(3));
     let settings = control::settings(&bench.socket).unwrap();
     assert_eq!((settings.mode, settings.prefetch_bytes), (WireMode::Both, 3 * M));
     let (text, report) = control::status(&bench.socket).unwrap();
@@ -177,7 +177,7 @@ fn status_and_settings_are_told() {
 
 #[test]
 fn tracked_calls_become_a_profile() {
-    let bench = Bench::start(|s| s.engine.spindle.mode = Mode::Track);
+    let bench = Bench::start(|s| s.engine.policy.mode = Mode::Track);
     let client = bench.client();
     for i in 1..=100 {
         let tracked = Tracked {

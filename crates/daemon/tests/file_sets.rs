@@ -93,7 +93,7 @@ fn took(client: &Client, range: u32) {
 
 /// A daemon that reads ahead, as by default.
 fn following() -> Bench {
-    Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()))
+    Bench::start(|s| s.engine.policy.ahead = Some(AheadConfig::default()))
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn bounds_are_kept_whatever_a_program_says() {
 #[test]
 fn a_mode_that_serves_no_call_has_no_file_set() {
     for mode in [Mode::Off, Mode::Track, Mode::Prefetch] {
-        let bench = Bench::start(|s| s.engine.spindle.mode = mode);
+        let bench = Bench::start(|s| s.engine.policy.mode = mode);
         let set = open_set(&bench.client(), M);
         assert_eq!((set.reason, set.ranges), (PassReason::Mode, 0), "{mode:?}");
     }

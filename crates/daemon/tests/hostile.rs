@@ -81,7 +81,7 @@ fn record(file: &File, offset: u64, len: u64) -> Record {
 
 /// A daemon that follows streams, as the program does by default.
 fn following() -> Bench {
-    Bench::start(|s| s.engine.spindle.ahead = Some(Default::default()))
+    Bench::start(|s| s.engine.policy.ahead = Some(Default::default()))
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn a_ring_made_impossible_stops_nobodys_reports() {
 #[test]
 fn one_user_does_not_fill_the_queue_of_a_disk() {
     let bench = Bench::start(|s| {
-        s.engine.spindle.queue_max = 8;
-        s.engine.spindle.prefetch = Bytes::kib(64);
+        s.engine.policy.queue_max = 8;
+        s.engine.policy.prefetch = Bytes::kib(64);
     });
     let Some(disk) = Gated::mount() else { return };
     disk.set_closed(true);
@@ -165,7 +165,7 @@ fn one_user_does_not_fill_the_queue_of_a_disk() {
 
 #[test]
 fn asking_and_hanging_up_is_bounded() {
-    let bench = Bench::start(|s| s.engine.spindle.queue_max = 8);
+    let bench = Bench::start(|s| s.engine.policy.queue_max = 8);
     let Some(disk) = Gated::mount() else { return };
     disk.set_closed(true);
     let start = Instant::now();

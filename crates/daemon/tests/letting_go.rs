@@ -48,7 +48,7 @@ fn held(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn bench() -> Bench {
-    Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()))
+    Bench::start(|s| s.engine.policy.ahead = Some(AheadConfig::default()))
 }
 
 /// A client misses on the first MiB of a file and reads it, twice, so that data is read ahead and held.

@@ -214,8 +214,8 @@ impl Engine {
     /// # Errors
     /// The call is not served, and no answer follows. The caller reads for itself, and may block.
     pub fn submit(&self, call: ForwardedCall, door: &mut impl Transport) -> Result<Submitted, Refused> {
-        let spindle = &self.settings().spindle;
-        let limits = spindle.limits();
+        let policy = &self.settings().policy;
+        let limits = policy.limits();
         let there = |want: Want| {
             let bytes = call.resident.filter(|&bytes| bytes >= want.len())?;
             Some(Submitted::Resident { want, bytes })
@@ -223,7 +223,7 @@ impl Engine {
         if let Some(hit) = there(call.want.waited_for(CallKind::Read, &limits)) {
             return Ok(hit);
         }
-        if matches!(spindle.mode, Mode::Off | Mode::Track) {
+        if matches!(policy.mode, Mode::Off | Mode::Track) {
             return Err(Refused::Mode);
         }
         let want = call.want.waited_for(door.kind(&limits)?, &limits);
@@ -286,7 +286,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::submit`].
     pub fn disk_of(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<usize, Refused> {
-        match self.settings().spindle.mode {
+        match self.settings().policy.mode {
             Mode::Off | Mode::Track => Err(Refused::Mode),
             _ => self.place(file, fd).map(|place| place.0),
         }

@@ -75,7 +75,7 @@ impl EngineOptions {
         }
         self.bitrates.as_deref().map_or(Ok(()), check_table)?;
         Ok(Settings {
-            spindle: self.policy.config(mode)?,
+            policy: self.policy.config(mode)?,
             include_ssd: self.include_ssd,
             next_files: self.next_files,
             metadata: self.keep_metadata.clone(),

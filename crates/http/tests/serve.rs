@@ -230,7 +230,7 @@ fn cold_files_come_whole_too() {
     for (ahead, ssd) in [(true, true), (false, true), (false, false)] {
         let mut own = settings(&site.root);
         own.engine.include_ssd = ssd;
-        own.engine.spindle.ahead = ahead.then(Default::default);
+        own.engine.policy.ahead = ahead.then(Default::default);
         let server = Server::start(own).unwrap();
         for (first, last) in [(0, 5_999_999), (1_000_001, 4_500_000)] {
             if !site.forget("f") {
@@ -564,7 +564,7 @@ fn what_an_upper_cache_has_is_given_back_when_its_room_is_wanted() {
     let mut own = settings(&site.root);
     own.coordinate = Upper::Returns(Some(seekless_base::Bytes::mib(16)));
     own.engine.include_ssd = true;
-    own.engine.spindle.ahead = Some(seekless_policy::AheadConfig::default());
+    own.engine.policy.ahead = Some(seekless_policy::AheadConfig::default());
     let server = Server::start(own).unwrap();
     let slices = |name: &str, film: &[u8]| {
         for offset in (0..film.len()).step_by(1 << 20) {

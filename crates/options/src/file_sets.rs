@@ -14,8 +14,8 @@ pub struct FileSetOptions {
 
 impl FileSetOptions {
     /// Copies them into the configuration of a disk queue.
-    pub fn apply(&self, spindle: &mut Config) {
-        spindle.share = self.share;
+    pub fn apply(&self, config: &mut Config) {
+        config.share = self.share;
     }
 
     /// The same options as arguments for another command.

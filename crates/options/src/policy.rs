@@ -92,8 +92,8 @@ impl PolicyOptions {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let preset = self.preset.unwrap_or_default().values();
         let ahead = self.ahead.unwrap_or(preset.ahead);
-        let mut spindle = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
-        spindle.small_in_flight = preset.small_in_flight;
+        let mut config = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
+        config.small_in_flight = preset.small_in_flight;
         let size_max = self.table2.size_max;
         // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
         // a fixed size; a preset's automatic one does not apply.
@@ -111,8 +111,8 @@ impl PolicyOptions {
                         "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}"
                     ));
                 }
-                spindle.prefetch = size;
-                spindle.read_max = spindle.read_max.max(size);
+                config.prefetch = size;
+                config.read_max = config.read_max.max(size);
             }
             Prefetch::Auto if mode != Mode::Both => {
                 return usage("--prefetch auto learns from every read, so it needs --mode both".into());
@@ -123,13 +123,12 @@ impl PolicyOptions {
                 );
             }
             Prefetch::Auto => {
-                spindle.sizing = Sizing::Auto(params);
-                spindle.read_max = spindle.read_max.max(size_max);
+                config.sizing = Sizing::Auto(params);
+                config.read_max = config.read_max.max(size_max);
             }
             Prefetch::Competitive => {
-                spindle.sizing =
-                    Sizing::Competitive(if self.slow_start { Start::Slow } else { Start::Depth });
-                spindle.read_max = spindle.read_max.max(size_max);
+                config.sizing = Sizing::Competitive(if self.slow_start { Start::Slow } else { Start::Depth });
+                config.read_max = config.read_max.max(size_max);
             }
         }
         if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
@@ -137,21 +136,21 @@ impl PolicyOptions {
                 "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
             ));
         }
-        spindle.stall_max = Nanos::from_secs_f64(self.stalled);
-        spindle.scale_by_observed = self.scale.is_some();
-        spindle.scale = self.scale.clone().unwrap_or(match prefetch {
+        config.stall_max = Nanos::from_secs_f64(self.stalled);
+        config.scale_by_observed = self.scale.is_some();
+        config.scale = self.scale.clone().unwrap_or(match prefetch {
             Prefetch::Auto => BitrateRule::SquareRoot,
             _ => BitrateRule::Same,
         });
-        spindle.bitrate = self.bitrate.map(|bits| bits / 8);
-        spindle.ahead = ahead.then(|| AheadConfig {
+        config.bitrate = self.bitrate.map(|bits| bits / 8);
+        config.ahead = ahead.then(|| AheadConfig {
             budget: self.budget,
             hold: self.hold.unwrap_or(preset.hold),
             longest_wait: self.longest_wait,
             ..AheadConfig::default()
         });
-        spindle.start_size = self.table2.start_size;
-        Ok(spindle)
+        config.start_size = self.table2.start_size;
+        Ok(config)
     }
 
     /// The same options as arguments for another command.

@@ -45,10 +45,10 @@ pub struct Demand {
     /// No client asks yet, but one is expected to, for these bytes and for others of its set. They are read
     /// as asked, in disk order, and a client that asks for them meanwhile waits for their turn. The deadline
     /// bounds that wait.
-    pub foretold: bool,
+    pub predicted: bool,
     /// The kernel reads the bytes before these, for a client that no door blocks. The request joins that read
     /// instead of waiting in line. Its answer reaches no client.
-    pub along: bool,
+    pub joins_kernel: bool,
     /// A file set asks, whose reader takes ranges in any order. They are read as asked, in disk order, in the
     /// time that other readers leave, and at least [`crate::Config::share`] of the disk's time. The bytes
     /// stay pinned until [`Event::Took`].

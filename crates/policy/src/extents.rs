@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use seekless_base::Nanos;
 
 use crate::ledger::{Totals, add};
-use crate::recency::{Recency, Turn};
+use crate::recency::{Handle, Recency};
 
 /// State of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Facts {
 struct Extent {
     end: u64,
     facts: Facts,
-    turn: Turn,
+    handle: Handle,
 }
 
 /// Bytes found missing that were thought to be in memory.
@@ -176,7 +176,7 @@ impl<F: Copy + Ord> Extents<F> {
         let starts: Vec<u64> = of_file.into_iter().flat_map(|ranges| ranges.keys().copied()).collect();
         for start in starts {
             if let Some(extent) = self.files.get(&file).and_then(|ranges| ranges.get(&start)) {
-                self.recency.remove(extent.turn);
+                self.recency.remove(extent.handle);
                 self.forget_range(file, start);
             }
         }
@@ -476,8 +476,8 @@ impl<F: Copy + Ord> Extents<F> {
             }
         };
         let mut cursor = start;
-        for &(at, Extent { end: until, facts, turn }) in old.iter() {
-            self.recency.remove(turn);
+        for &(at, Extent { end: until, facts, handle }) in old.iter() {
+            self.recency.remove(handle);
             self.pinned_ranges -= usize::from(facts.pinned);
             self.occupied -= if facts.occupies() { until - at } else { 0 };
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
@@ -495,10 +495,10 @@ impl<F: Copy + Ord> Extents<F> {
             }
         }
         for &(from, to, facts) in new.iter() {
-            let turn = self.recency.add((file, from));
+            let handle = self.recency.add((file, from));
             self.pinned_ranges += usize::from(facts.pinned);
             self.occupied += if facts.occupies() { to - from } else { 0 };
-            of_file.insert(from, Extent { end: to, facts, turn });
+            of_file.insert(from, Extent { end: to, facts, handle });
         }
         if of_file.is_empty() {
             self.files.remove(&file);

@@ -120,6 +120,7 @@ pub mod successors;
 
 mod by_time;
 mod config;
+mod disk_queue;
 mod drops;
 mod engine;
 mod event;
@@ -132,7 +133,6 @@ mod pins;
 mod queue;
 mod service;
 mod share;
-mod spindle;
 mod stats;
 mod stream;
 

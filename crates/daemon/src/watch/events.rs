@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use seekless_base::wants::{CallKind, DoorLimits, TO_END, Want};
 use seekless_engine::{
-    Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, Transport, lock,
+    Engine, FilesUsed, ForwardedCall, OnAnswer, PrefetchedFiles, Refused, Submitted, Ticket, Transport, lock,
     run_first,
 };
 use seekless_frontend::status::WatchReport;
@@ -40,7 +40,7 @@ pub(crate) struct Announcer {
     /// Files that were missed lately.
     pub(crate) followed: Mutex<FilesUsed>,
     /// Files that were brought in before they were opened.
-    pub(crate) foretold: Arc<Foretold>,
+    pub(crate) prefetched: Arc<PrefetchedFiles>,
     pub(crate) folders: Arc<Folders>,
     pub(crate) pauses: Pauses,
     pub(crate) limits: Arc<Limits>,
@@ -109,7 +109,7 @@ impl Announcer {
         }
         // A blocked read is not reported: it is the read that its answer releases.
         let call =
-            ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.spindle.limits()) };
+            ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.policy.limits()) };
         let mut door = EventDoor {
             announcer: self,
             want: call.want,
@@ -188,7 +188,7 @@ impl Announcer {
     /// An announced read was not needed.
     fn for_nothing(&self, file: FileId, now: Instant) {
         self.pauses.hit(file.dev, now, || {
-            let pauses = self.foretold.is_empty() && self.folders.pause(file.dev, &self.group);
+            let pauses = self.prefetched.is_empty() && self.folders.pause(file.dev, &self.group);
             self.counts.pauses.add_many(u64::from(pauses));
             pauses
         });
@@ -201,7 +201,7 @@ impl Announcer {
 
     /// Whether the engine may have read ahead in this file, so that it needs reports of its readers.
     fn is_followed(&self, reader: u32, file: FileId, now: Instant) -> bool {
-        lock(&self.followed).read_or_foretold((reader, file), Some(&self.foretold), now)
+        lock(&self.followed).read_or_prefetched((reader, file), Some(&self.prefetched), now)
     }
 }
 

@@ -153,8 +153,8 @@ impl ServeArgs {
         }
         let mut engine = self.engine.settings(Mode::Both)?;
         // Every client of a server may wait for the same disk.
-        engine.spindle.queue_max = 16_384;
-        engine.spindle.wait_max = WAIT_MAX;
+        engine.policy.queue_max = 16_384;
+        engine.policy.wait_max = WAIT_MAX;
         let loops = self.loops.map_or_else(cores, |n| n as usize);
         let descriptors = descriptor_limit();
         let connections = match self.connections {

@@ -1,4 +1,4 @@
-//! The server: an event loop a core, a spindle a disk.
+//! The server: an event loop per core, a queue per disk.
 //!
 //! ```text
 //!  listener --- loop (core 0): accept, TLS, HTTP, sendfile ---+
@@ -217,9 +217,9 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         // Where the limit cannot be read, a small machine's.
         let memory = page_cache_limit().unwrap_or(512 << 20);
-        let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.spindle.prefetch.0);
+        let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.policy.prefetch.0);
         let mut engine = settings.engine.clone();
-        if let (Some(Coordinate::Returns(_)), Some(ahead)) = (&coordinate, &mut engine.spindle.ahead)
+        if let (Some(Coordinate::Returns(_)), Some(ahead)) = (&coordinate, &mut engine.policy.ahead)
             && ahead.budget.is_none()
         {
             ahead.budget = Some(Bytes((memory as f64 * BUDGET_SHARE) as u64));

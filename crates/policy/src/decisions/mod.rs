@@ -175,10 +175,10 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     if let Some(bitrate) = demand.bitrate {
         write!(f, " bitrate {bitrate}")?;
     }
-    if demand.foretold {
+    if demand.predicted {
         f.write_str(" foretold")?;
     }
-    if demand.along {
+    if demand.joins_kernel {
         f.write_str(" along")?;
     }
     if demand.file_set {
@@ -258,8 +258,8 @@ impl Words<'_> {
                 "from" => request.from = self.number()?,
                 "deadline" => request.demand.deadline = Some(Nanos(self.number()?)),
                 "bitrate" => request.demand.bitrate = Some(self.number()?),
-                "foretold" => request.demand.foretold = true,
-                "along" => request.demand.along = true,
+                "foretold" => request.demand.predicted = true,
+                "along" => request.demand.joins_kernel = true,
                 "file-set" => request.demand.file_set = true,
                 "random" => request.demand.random = true,
                 _ => {
@@ -449,8 +449,8 @@ mod tests {
         let demand = Demand {
             deadline: Some(Nanos(2_500_000)),
             bitrate: Some(262_144),
-            foretold: true,
-            along: true,
+            predicted: true,
+            joins_kernel: true,
             file_set: true,
             random: true,
         };

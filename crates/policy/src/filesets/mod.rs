@@ -35,7 +35,7 @@ use core::fmt;
 pub use beside::side_by_side;
 use lane::Lane;
 use seekless_base::{FileId, Lba, PAGE_BYTES};
-use set::{Held, Place, Set};
+use set::{PendingRange, Place, Set};
 
 /// Most sets at once. Each may hold [`RANGES_MAX`] descriptors of the driver's.
 pub const SETS_MAX: usize = 16;
@@ -102,11 +102,11 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The disk brought it in; it is held until it is taken.
-    Came,
+    Fetched,
     /// It was in memory.
     There,
     /// It was not brought in: its reader reads for itself.
-    Left,
+    Passed,
 }
 
 /// What the driver is to do.
@@ -134,7 +134,7 @@ pub enum Action {
         /// The step.
         step: StepId,
     },
-    /// What a step brought in ([`Outcome::Came`]) need not be held any more. Once for each.
+    /// What a step brought in ([`Outcome::Fetched`]) need not be held any more. Once for each.
     Took {
         /// The step.
         step: StepId,
@@ -267,7 +267,7 @@ impl FileSets {
             Some(held) => held.answered(step, outcome).then_some((!held.failed, !held.came.is_empty())),
             None => {
                 // Its range was taken, or its set is gone.
-                if outcome == Outcome::Came {
+                if outcome == Outcome::Fetched {
                     self.actions.push_back(Action::Took { step, read: false });
                 }
                 None
@@ -313,7 +313,7 @@ impl FileSets {
         }
     }
 
-    fn let_go(&mut self, held: Held, read: bool) {
+    fn let_go(&mut self, held: PendingRange, read: bool) {
         self.actions.extend(held.in_line.into_iter().map(|step| Action::Cancel { step }));
         self.actions.extend(held.came.into_iter().map(|step| Action::Took { step, read }));
     }
@@ -364,7 +364,7 @@ fn next_range(
     part: u64,
 ) -> Option<(SetId, RangeId)> {
     if let Some((set, range)) = lane.current.take()
-        && sets.get(&set).and_then(|of| of.ranges.get(&range)).is_some_and(Held::has_more)
+        && sets.get(&set).and_then(|of| of.ranges.get(&range)).is_some_and(PendingRange::has_more)
     {
         return Some((set, range));
     }

@@ -20,7 +20,7 @@ fn place_of(range: &Range) -> Place {
 
 /// A range that was added and not taken.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PendingRange {
     pub(crate) range: Range,
     /// It is in the sweep under way, or was handed out.
     begun: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Held {
     pub(crate) failed: bool,
 }
 
-impl Held {
+impl PendingRange {
     fn end(&self) -> u64 {
         self.range.offset + self.range.len
     }
@@ -65,9 +65,9 @@ impl Held {
     pub(crate) fn answered(&mut self, step: StepId, outcome: Outcome) -> bool {
         self.in_line.remove(&step);
         match outcome {
-            Outcome::Came => self.came.push(step),
+            Outcome::Fetched => self.came.push(step),
             Outcome::There => {}
-            Outcome::Left => self.failed = true,
+            Outcome::Passed => self.failed = true,
         }
         self.in_line.is_empty() && !self.has_more()
     }
@@ -79,7 +79,7 @@ pub(crate) struct Set {
     window: u64,
     /// Bytes of ranges that were begun and not taken.
     pub(crate) untaken: u64,
-    pub(crate) ranges: BTreeMap<RangeId, Held>,
+    pub(crate) ranges: BTreeMap<RangeId, PendingRange>,
     /// Ranges of the sweep under way, and of the next, by lane and place.
     sweep: BTreeSet<(u32, Place, RangeId)>,
     next_sweep: BTreeSet<(u32, Place, RangeId)>,
@@ -109,7 +109,7 @@ impl Set {
         self.next_sweep.insert((range.lane, place_of(&range), id));
         let at = range.offset;
         let (in_line, came) = (BTreeSet::new(), Vec::new());
-        self.ranges.insert(id, Held { range, begun: false, at, in_line, came, failed: false });
+        self.ranges.insert(id, PendingRange { range, begun: false, at, in_line, came, failed: false });
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Set {
     }
 
     /// A range is taken, or not wanted any more.
-    pub(crate) fn remove(&mut self, id: RangeId) -> Option<Held> {
+    pub(crate) fn remove(&mut self, id: RangeId) -> Option<PendingRange> {
         let held = self.ranges.remove(&id)?;
         let key = (held.range.lane, place_of(&held.range), id);
         self.sweep.remove(&key);
