@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Heard, cached, cold_file};
+use common::{Bench, Reply, cached, cold_file};
 use seekless_base::{Bytes, Nanos};
 use seekless_wire::{Call, PassReason, Verdict};
 
@@ -37,7 +37,7 @@ fn more_connections_than_allowed_are_closed_at_once() {
     let bench = Bench::start(|s| s.connections_max = 3);
     let held: Vec<_> = (0..3).map(|_| bench.client()).collect();
     bench.until("three connections", |s| s.counters.connections_now == 3);
-    assert_eq!(bench.client().hear(), Heard::Closed);
+    assert_eq!(bench.client().hear(), Reply::Closed);
     drop(held);
     bench.until("room again", |s| s.counters.connections_now == 0);
     let Some(file) = cold_file(M as usize) else { return };
@@ -118,12 +118,12 @@ fn stopping_answers_or_closes_everybody() {
     drop(bench);
     for client in clients {
         match client.hear() {
-            Heard::Answer(a) if a.verdict == Verdict::Resident || a.reason == PassReason::Closing => {}
-            Heard::Closed => {}
+            Reply::Answer(a) if a.verdict == Verdict::Resident || a.reason == PassReason::Closing => {}
+            Reply::Closed => {}
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(idle.hear(), Heard::Closed);
+    assert_eq!(idle.hear(), Reply::Closed);
 }
 
 /// A silent connection is closed in the end. (Five seconds; the slowest test here.)
@@ -131,6 +131,6 @@ fn stopping_answers_or_closes_everybody() {
 fn silent_connections_are_closed() {
     let bench = Bench::start(|_| {});
     let client = bench.client();
-    assert_eq!(client.hear(), Heard::Closed);
+    assert_eq!(client.hear(), Reply::Closed);
     drop(bench);
 }

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-use common::{Bench, Heard, cached, cold_file};
+use common::{Bench, Reply, cached, cold_file};
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_daemon::{Daemon, DaemonSettings, StartError};
 use seekless_frontend::control;
@@ -137,18 +137,18 @@ fn garbage_is_refused_and_the_daemon_goes_on() {
     ] {
         let client = bench.client();
         client.send_bytes(bytes, fd);
-        let Heard::Refuse(Refuse { reason: told, .. }) = client.hear() else {
+        let Reply::Refuse(Refuse { reason: told, .. }) = client.hear() else {
             panic!("{what} was not refused")
         };
         assert_eq!(told, reason, "{what}");
-        assert_eq!(client.hear(), Heard::Closed, "{what}");
+        assert_eq!(client.hear(), Reply::Closed, "{what}");
     }
     let client = bench.client();
     client.send(Frame::StatusAsk, Some(fd));
-    assert!(matches!(client.hear(), Heard::Refuse(_)), "a descriptor nobody asked for");
+    assert!(matches!(client.hear(), Reply::Refuse(_)), "a descriptor nobody asked for");
     let hello = bench.client();
     hello.send(Frame::Hello { pid: 1, ring: false }, None);
-    assert_eq!(hello.hear(), Heard::Other("Settings"));
+    assert_eq!(hello.hear(), Reply::Other("Settings"));
     // Counters are published once the frames that arrived together are processed.
     bench.until("ten frames refused", |status| status.counters.frames_refused == 10);
 }

@@ -5,7 +5,7 @@ mod common;
 #[path = "common/gated.rs"]
 mod gated;
 
-use common::{Bench, Heard, cached};
+use common::{Bench, Reply, cached};
 use gated::Gated;
 use seekless_base::{Bytes, Nanos};
 use seekless_policy::OrderKind;
@@ -37,7 +37,7 @@ fn a_hanging_disk_holds_up_nobody_else() {
     hanging.set_closed(false);
     for client in stuck {
         let (heard, working) = client.hear_counting();
-        let Heard::Answer(answer) = heard else { panic!("{heard:?}") };
+        let Reply::Answer(answer) = heard else { panic!("{heard:?}") };
         assert_eq!(answer.verdict, Verdict::Resident);
         assert!(working >= 2, "heard from us {working} times while the disk hung");
     }

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
-use common::{Bench, Client, Heard, cold_file};
+use common::{Bench, Client, Reply, cold_file};
 use gated::Gated;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::process::Uid;
@@ -267,8 +267,8 @@ fn answers_that_are_never_read_hold_up_nobody() {
     }
     loop {
         match twice.hear() {
-            Heard::Other("StatusPart") => {}
-            Heard::Refuse(_) | Heard::Closed => break,
+            Reply::Other("StatusPart") => {}
+            Reply::Refuse(_) | Reply::Closed => break,
             other => panic!("{other:?}"),
         }
         twice.send(Frame::StatusAsk, None);
@@ -294,7 +294,7 @@ fn reports_of_calls_are_refused_where_nobody_wants_them() {
         duration_ns: 1,
     };
     client.send(Frame::Tracked(tracked), None);
-    assert!(matches!(client.hear(), Heard::Refuse(_)));
+    assert!(matches!(client.hear(), Reply::Refuse(_)));
     assert!(bench.status().calls.is_empty());
 }
 
@@ -354,7 +354,7 @@ fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
         let client = client_of(&bench, MALLORY).unwrap();
         let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
         if fdpass::send(client.0.as_fd(), hello.as_bytes(), None).is_ok()
-            && client.hear() == Heard::Other("Settings")
+            && client.hear() == Reply::Other("Settings")
         {
             break;
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::{Bench, Heard, cached};
+use common::{Bench, Reply, cached};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use seekless_frontend::control;
 use seekless_policy::AheadConfig;
@@ -178,7 +178,7 @@ fn holes_are_answered_and_neither_read_nor_counted() {
         client.need(&file, Call::Pread, at, len);
         client.hear()
     };
-    let resident = |heard: &Heard| matches!(heard, Heard::Answer(a) if a.verdict == Verdict::Resident);
+    let resident = |heard: &Reply| matches!(heard, Reply::Answer(a) if a.verdict == Verdict::Resident);
     for at in (2..64).chain(65..96) {
         let heard = need(at * M, M);
         assert!(resident(&heard), "{at}: {heard:?}");

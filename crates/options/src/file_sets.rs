@@ -19,7 +19,7 @@ impl FileSetOptions {
     }
 
     /// The same options as arguments for another command.
-    pub fn words(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         vec![format!("--share={}", self.share)]
     }
 }

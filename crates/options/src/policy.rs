@@ -154,7 +154,7 @@ impl PolicyOptions {
     }
 
     /// The same options as arguments for another command.
-    pub fn words(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         let on_off = |on: bool| if on { "on" } else { "off" };
         let mut words = vec![
             format!("--preset={}", self.preset.unwrap_or_default().name()),
@@ -169,7 +169,7 @@ impl PolicyOptions {
         words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
         words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
         words.extend(self.slow_start.then(|| "--slow-start".to_string()));
-        words.extend(self.table2.words());
+        words.extend(self.table2.to_args());
         words
     }
 }
@@ -278,7 +278,7 @@ mod tests {
             &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
             &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB"],
         ] {
-            let again = parsed(words).words();
+            let again = parsed(words).to_args();
             let again: Vec<&str> = again.iter().map(String::as_str).collect();
             assert_eq!(choice(words).unwrap(), choice(&again).unwrap(), "{words:?}");
         }

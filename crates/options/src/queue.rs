@@ -60,7 +60,7 @@ impl QueueOptions {
     }
 
     /// The same options as arguments for another command.
-    pub fn words(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         let mut words = vec![
             format!("--queue={}", self.queue),
             format!("--in-flight={}", self.in_flight),

@@ -22,7 +22,7 @@ use super::counts::Counts;
 use super::files::Files;
 use super::pauses::Pauses;
 use super::scope::Folders;
-use crate::held::Registry;
+use crate::blocked_calls::Registry;
 use crate::limits::Limits;
 use crate::settings::DaemonSettings;
 
@@ -261,7 +261,8 @@ impl Transport for EventDoor<'_> {
         // The event keeps its descriptor until it is answered; the read gets a duplicate of the same struct
         // file, which raises no events either.
         let own = self.file().and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
-        let held = own.zip(self.event.take().and_then(|event| self.announcer.registry.hold(event, self.now)));
+        let held =
+            own.zip(self.event.take().and_then(|event| self.announcer.registry.block(event, self.now)));
         let Some((own, held)) = held else {
             self.announcer.counts.full.add();
             return None;

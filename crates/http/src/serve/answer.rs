@@ -22,7 +22,7 @@ use super::boundary::boundary;
 use super::counters::Counters;
 use super::log::Record;
 use super::playing::Playing;
-use super::taking::Taking;
+use super::send_progress::SendProgress;
 use super::tree::{Entry, OpenError, Opened, open_below};
 use super::wire::{Outbox, Tally};
 use super::{Shared, fetch, listing, page};
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     /// On HTTP/1.1, with the flag whether sendfile can be used.
     pub(crate) outbox: Option<(Rc<Outbox>, bool)>,
     /// On HTTP/2.
-    pub(crate) taking: Option<Rc<Taking>>,
+    pub(crate) send_progress: Option<Rc<SendProgress>>,
 }
 
 /// An answer before it is bound to a connection.
@@ -127,7 +127,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             FileBody::new(shared, None, [], outbox, tally)
         }
     };
-    let mut response = Response::new(body.taken(connection.taking.clone()));
+    let mut response = Response::new(body.taken(connection.send_progress.clone()));
     *response.status_mut() = draft.status;
     *response.headers_mut() = headers;
     response

@@ -30,7 +30,7 @@ mod log;
 mod page;
 mod playing;
 mod ready;
-mod taking;
+mod send_progress;
 pub mod tls;
 mod tree;
 mod waits;
@@ -54,7 +54,7 @@ use tokio::sync::watch;
 
 use self::any_order::AnyOrder;
 use self::connections::Connections;
-pub use self::coordinate::Upper;
+pub use self::coordinate::CoordinationMode;
 use self::coordinate::{BUDGET_SHARE, Coordinate};
 use self::counters::Counters;
 use self::digests::Digests;
@@ -104,7 +104,7 @@ pub struct ServerSettings {
     /// Downloads in any order; `None`: not offered.
     pub any_order: Option<seekless_reorder::Config>,
     /// Coordination with upper caches.
-    pub coordinate: Upper,
+    pub coordinate: CoordinationMode,
     /// The engine.
     pub engine: seekless_engine::Settings,
 }

@@ -14,7 +14,7 @@ use seekless_model::workload::closed::{ClosedSpec, Pick};
 use seekless_model::workload::handler::Handler;
 use seekless_model::workload::session::ClientClass;
 use seekless_model::workload::sources;
-use seekless_model::workload::tree::{Folders, Taking, TreeFile, TreeSpec};
+use seekless_model::workload::tree::{FileOrder, Folders, TreeFile, TreeSpec};
 use seekless_options::{BOUNDS, FileSetOptions, PAPERS, PolicyOptions, QueueOptions};
 use seekless_policy::profile::STRIPED_AT_ONCE;
 use seekless_policy::{Config as PolicyConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
@@ -318,7 +318,7 @@ struct LoadArgs {
     handler: Handler,
     /// Tree: the order of the list: listed, name, inode, disk
     #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true)]
-    taking: Taking,
+    taking: FileOrder,
     /// Tree: files that a program takes in one batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true)]
     batch: u32,

@@ -10,7 +10,7 @@ use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::handler::Handler;
 use seekless_model::workload::session::ClientClass;
-use seekless_model::workload::tree::{Folders, Taking};
+use seekless_model::workload::tree::{FileOrder, Folders};
 use seekless_policy::{Config as PolicyConfig, Mode};
 
 use super::balancer::Ring;
@@ -292,7 +292,7 @@ pub struct TreeLoad {
     /// Files that each takes at a time; then the next of the list.
     pub batch: u32,
     /// The order of the list.
-    pub taking: Taking,
+    pub taking: FileOrder,
     /// The folders.
     pub folders: Arc<Folders>,
     /// Files lie one behind the other, in the order of writing; otherwise as on an aged file system.
