@@ -53,13 +53,14 @@ pub struct PolicyOptions {
     /// then reads for itself
     #[arg(
         long,
+        alias = "stalled",
         default_value_t = 30.0,
         value_name = "SECONDS",
         value_parser = seconds,
         help_heading = BOUNDS,
         hide_short_help = true
     )]
-    pub stalled: f64,
+    pub stall_timeout: f64,
     /// Bitrate of all streams, in bits a second (8 to 10^12) [default: from --bitrates, else observed]
     #[arg(
         long,
@@ -136,7 +137,7 @@ impl PolicyOptions {
                 "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
             ));
         }
-        config.stall_max = Nanos::from_secs_f64(self.stalled);
+        config.stall_max = Nanos::from_secs_f64(self.stall_timeout);
         config.scale_by_observed = self.scale.is_some();
         config.scale = self.scale.clone().unwrap_or(match prefetch {
             Prefetch::Auto => BitrateRule::SquareRoot,
@@ -159,7 +160,7 @@ impl PolicyOptions {
         let mut words = vec![
             format!("--preset={}", self.preset.unwrap_or_default().name()),
             format!("--longest-wait={}", self.longest_wait),
-            format!("--stalled={}", self.stalled),
+            format!("--stall-timeout={}", self.stall_timeout),
         ];
         words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
         words.extend(self.order.map(|o| format!("--order={}", o.name())));
@@ -282,6 +283,12 @@ mod tests {
             let again: Vec<&str> = again.iter().map(String::as_str).collect();
             assert_eq!(choice(words).unwrap(), choice(&again).unwrap(), "{words:?}");
         }
+    }
+
+    #[test]
+    fn the_stall_timeout_has_its_old_name_too() {
+        assert_eq!(choice(&["--stalled", "5"]).unwrap(), choice(&["--stall-timeout", "5"]).unwrap());
+        assert!(!Words::command().render_long_help().to_string().contains("--stalled"));
     }
 
     #[test]
