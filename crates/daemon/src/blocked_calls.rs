@@ -111,7 +111,7 @@ impl Registry {
     }
 
     /// Number of readers blocked now.
-    pub(crate) fn held_now(&self) -> u64 {
+    pub(crate) fn blocked_now(&self) -> u64 {
         self.now.load(Ordering::Acquire) as u64
     }
 

@@ -205,7 +205,7 @@ impl Ticket {
 impl Engine {
     /// Brings the bytes of a call into memory. After `Resident`, now or as its answer, the caller's own read
     /// most likely finds the bytes in memory; they are not pinned. The read is reported when it is done
-    /// ([`Engine::read`], [`Engine::hit`]), because bytes that count as read may be given back.
+    /// ([`Engine::read`], [`Engine::hit`]), because bytes that count as read may be dropped.
     ///
     /// The engine looks up the file's disk (cached for seconds), asks the kernel which bytes are in memory,
     /// and hands the rest over to the disk's thread. The file system of a file that another process has made
@@ -343,12 +343,12 @@ impl Engine {
         }
     }
 
-    /// Reports that a cache above has these bytes now ([`seekless_policy::Event::Release`]). Lossy: if the
-    /// disk thread is behind, they stay in the page cache.
-    pub fn release(&self, file: FileId, offset: u64, len: u64) {
+    /// Reports that a cache above has these bytes now ([`seekless_policy::Event::CachedAbove`]). Lossy: if
+    /// the disk thread is behind, they stay in the page cache.
+    pub fn cached_above(&self, file: FileId, offset: u64, len: u64) {
         let devices = lock(self.devices());
         if let Some(index) = devices.reader_of(file) {
-            let _ = devices.send(index, Message::Release { file, offset, len });
+            let _ = devices.send(index, Message::CachedAbove { file, offset, len });
         }
     }
 

@@ -168,7 +168,7 @@ fn what_is_brought_in_stays_until_it_is_reported_as_read() {
             return;
         }
         match stays(&engine, &file) {
-            Ok(()) => return given_back_when_released(&engine, &file),
+            Ok(()) => return dropped_when_a_cache_above_has_it(&engine, &file),
             Err(at) => given_back.push(at),
         }
     }
@@ -277,12 +277,12 @@ fn stays(engine: &Engine, file: &File) -> Result<(), u64> {
     Ok(())
 }
 
-fn given_back_when_released(engine: &Engine, file: &File) {
+fn dropped_when_a_cache_above_has_it(engine: &Engine, file: &File) {
     let stat = rustix::fs::fstat(file).unwrap();
-    engine.release(FileId { dev: stat.st_dev, ino: stat.st_ino }, 0, 2 * M);
+    engine.cached_above(FileId { dev: stat.st_dev, ino: stat.st_ino }, 0, 2 * M);
     let until = Instant::now() + NEVER;
     while resident_prefix(file.as_fd(), M, M).unwrap() > 0 {
-        assert!(Instant::now() < until, "what was released is never given back: {:?}", engine.statistics());
+        assert!(Instant::now() < until, "what a cache above has is never dropped: {:?}", engine.statistics());
         std::thread::sleep(Duration::from_millis(10));
     }
 }

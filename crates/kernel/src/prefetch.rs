@@ -200,9 +200,9 @@ pub fn start(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(),
     Ok(())
 }
 
-/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages that no process maps are
-/// dropped. A hint: pages in use, dirty or mapped stay, and an error means that nothing was given back.
-pub fn give_back(source: &Source, offset: u64, len: u64) {
+/// Drops the page cache of `[offset, offset + len)`: the kernel takes back clean pages that no process maps.
+/// A hint: pages in use, dirty or mapped stay, and an error means that nothing was dropped.
+pub fn drop_range(source: &Source, offset: u64, len: u64) {
     // Zero would mean to the end of the file.
     if let Some(len) = NonZeroU64::new(len) {
         let _ = fadvise(source, offset, Some(len), Advice::DontNeed);

@@ -469,7 +469,7 @@ impl DiskQueue {
     }
 
     /// Answers every waiting request, so that its client reads for itself, and withdraws every queued piece.
-    pub(crate) fn let_go(&mut self, now: Nanos) {
+    pub(crate) fn pass_all(&mut self, now: Nanos) {
         let all: BTreeSet<RequestId> = self.blocked.keys().copied().collect();
         self.withdraw(&all);
         self.withdraw_pieces(|_| true);

@@ -13,7 +13,7 @@
 //! | `engine/follow.rs` | streams: their positions, when their next piece is due |
 //! | `engine/lengths.rs` | length of a piece: size, bitrates, share of memory |
 //! | `engine/file_sets.rs` | file sets: ranges requested, and ranges in memory and not taken |
-//! | `engine/resident.rs` | memory: arrivals, evictions, pins, bytes given back |
+//! | `engine/resident.rs` | memory: arrivals, evictions, pins, bytes dropped |
 //! | `engine/foresight.rs` | memory by next use: what leaves when memory is full |
 
 mod file_sets;
@@ -156,7 +156,9 @@ impl DiskEngine {
             Event::ReadByKernel { file, offset, len } => {
                 self.left_to_client(file, offset, offset.saturating_add(len));
             }
-            Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
+            Event::CachedAbove { file, offset, len } => {
+                self.cached_above(file, offset, offset.saturating_add(len))
+            }
             Event::Took { request, read } => self.took(request, read),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) if self.rests => self.memory.machine(limit),
@@ -265,7 +267,7 @@ impl DiskEngine {
     /// Starts or stops leaving the disk to its readers ([`Event::Rest`]).
     fn leave_to_readers(&mut self, rests: bool) {
         match (self.rests, rests) {
-            (false, true) => self.queue.let_go(self.now),
+            (false, true) => self.queue.pass_all(self.now),
             (true, false) => self.memory.answer_for_all(self.now),
             _ => {}
         }

@@ -115,10 +115,10 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// A cache above now keeps these bytes. They are given back here, unless another stream is expected to
+    /// A cache above now keeps these bytes. They are dropped here, unless another stream is expected to
     /// read them or a read of them is in flight. Ignored unless reading ahead is on
     /// ([`crate::Config::ahead`]).
-    Release {
+    CachedAbove {
         /// The file.
         file: FileId,
         /// First byte.

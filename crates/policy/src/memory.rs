@@ -195,7 +195,7 @@ impl Memory {
         }
     }
 
-    /// Bytes were given back to make room; `next_use` is the next use of the last of them. `None`: that was
+    /// Bytes were dropped to make room; `next_use` is the next use of the last of them. `None`: that was
     /// not enough, and the `occupied` rest is unread, which says nothing about the horizon.
     pub(crate) fn made_room(&mut self, now: Nanos, next_use: Option<Nanos>, occupied: u64) {
         self.short_until = now + self.idle;

@@ -1,8 +1,9 @@
 //! One memory shared by the disks of a machine: each byte goes to the disk where it saves most.
 //!
-//! Each disk reports what it uses, and the value of the byte that it would give up first ([`MemoryUse::price`]).
-//! Memory that no disk holds is free for all. Once nothing is free, a disk that is short of memory takes it
-//! from the one with the lowest price, a little at each report, until prices are about equal.
+//! Each disk reports what it uses, and the value of the byte that it would give up first
+//! ([`MemoryUse::price`]). Memory that no disk holds is free for all. Once nothing is free, a disk that is
+//! short of memory takes it from the one with the lowest price, a little at each report, until prices are
+//! about equal.
 
 use alloc::collections::BTreeMap;
 

@@ -616,7 +616,7 @@ fn a_file_is_not_at_its_end_before_its_end_is_taken() {
 fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
     let mut s = engine(AheadConfig::default());
     let release = |s: &mut DiskEngine, offset, len| {
-        s.handle(ms(9_000), Event::Release { file: file(1), offset, len });
+        s.handle(ms(9_000), Event::CachedAbove { file: file(1), offset, len });
         std::iter::from_fn(|| s.poll_action())
             .filter_map(|action| match action {
                 Action::Drop { file, offset, len } => Some((file.ino, offset, len)),

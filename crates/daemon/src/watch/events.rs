@@ -52,7 +52,7 @@ impl Announcer {
     pub(crate) fn report(&self) -> WatchReport {
         WatchReport {
             folders: self.folders.paths().map(|p| p.display().to_string()).collect(),
-            held_now: self.registry.held_now(),
+            held_now: self.registry.blocked_now(),
             overdue: self.registry.overdue(),
             ignored_now: self.files.ignored_now(),
             ..self.counts.report()

@@ -160,7 +160,7 @@ impl Shared {
         let Some(coordinate) = &self.coordinate else { return };
         coordinate.sent(file.id, span, |file, span| {
             Counters::add(&self.counters.bypassed_bytes, span.len);
-            self.engine.release(file, span.offset, span.len);
+            self.engine.cached_above(file, span.offset, span.len);
         });
     }
 

@@ -116,17 +116,17 @@ impl Segment {
 pub(crate) struct Tally {
     sent: Cell<u64>,
     record: Option<Record>,
-    release: Option<(Arc<Opened>, Span)>,
+    drop_when_sent: Option<(Arc<Opened>, Span)>,
     shared: Arc<Shared>,
 }
 
 impl Tally {
     pub(crate) fn new(
         record: Option<Record>,
-        release: Option<(Arc<Opened>, Span)>,
+        drop_when_sent: Option<(Arc<Opened>, Span)>,
         shared: Arc<Shared>,
     ) -> Rc<Tally> {
-        Rc::new(Tally { sent: Cell::new(0), record, release, shared })
+        Rc::new(Tally { sent: Cell::new(0), record, drop_when_sent, shared })
     }
 
     pub(crate) fn add(&self, bytes: u64) {
@@ -141,7 +141,7 @@ impl Drop for Tally {
         if let (Some(log), Some(record)) = (log, &self.record) {
             log.line(record.line(self.sent.get()));
         }
-        if let Some((file, span)) = &self.release {
+        if let Some((file, span)) = &self.drop_when_sent {
             self.shared.sent_up(file, *span);
         }
     }

@@ -142,7 +142,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         }
         Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
         Event::ReadByKernel { file, offset, len } => write!(f, "+ by-kernel {} {offset} {len}", Name(file)),
-        Event::Release { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
+        Event::CachedAbove { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
         Event::Took { request, read } => {
             write!(f, "+ took {}{}", request.0, if read { "" } else { " unread" })
         }
@@ -348,7 +348,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         }),
         "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
         "by-kernel" => Event::ReadByKernel { file: w.file()?, offset: w.number()?, len: w.number()? },
-        "release" => Event::Release { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "release" => Event::CachedAbove { file: w.file()?, offset: w.number()?, len: w.number()? },
         "took" => {
             let request = RequestId(w.number()?);
             Event::Took { request, read: !w.last("unread", "what was taken ends there or is `unread`")? }

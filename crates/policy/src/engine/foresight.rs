@@ -23,12 +23,12 @@ struct PassedRange {
 }
 
 impl DiskEngine {
-    /// If memory is full, gives back the bytes that are used last.
+    /// If memory is full, drops the bytes that are used last.
     pub(super) fn make_room(&mut self) {
         if !self.config.follows() || self.memory.excess(self.extents.occupied()) == 0 {
             return;
         }
-        // Bytes of closed files cannot be given back. They were used longest ago, so the kernel evicts them
+        // Bytes of closed files cannot be dropped. They were used longest ago, so the kernel evicts them
         // first.
         let closed: Vec<FileId> = self.extents.files().filter(|&file| !self.files.is_open(file)).collect();
         closed.into_iter().for_each(|file| self.extents.forget(file));
@@ -39,7 +39,7 @@ impl DiskEngine {
         let mut last = None;
         while let Some(PassedRange { next_use, file, start, end }) = passed_ranges.pop_if(|_| freed < excess)
         {
-            self.give_back(file, start, end, 1);
+            self.drop_range(file, start, end, 1);
             freed += end - start;
             last = Some(next_use);
         }

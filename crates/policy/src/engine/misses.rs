@@ -291,7 +291,7 @@ impl DiskEngine {
     }
 
     /// Bytes from `start` to the next bytes that are thought to be in memory, for this stream or another of
-    /// the file. 0 if the stream had fetched `start` already: its client missed bytes that were given back.
+    /// the file. 0 if the stream had fetched `start` already: its client missed bytes that were dropped.
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
         let Some(id) = stream else { return u64::MAX };
         let own = self.following.table.get(id).map_or(0, |s| s.fetched);

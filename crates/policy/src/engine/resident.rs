@@ -1,4 +1,4 @@
-//! What is in memory: bytes that reads bring in, bytes evicted, pinned and given back.
+//! What is in memory: bytes that reads bring in, bytes evicted, pinned and dropped.
 //!
 //! A piece that has arrived is pinned until the streams it was fetched for have passed it. A stream keeps a
 //! [`PIECE`] behind itself, because servers read a little twice. What leaves when memory is full is decided
@@ -244,8 +244,8 @@ impl DiskEngine {
         self.unpin_before(over.file, self.extents.pinned(over.file, 0, u64::MAX), u64::MAX, 0);
     }
 
-    /// Gives bytes of an open file back to the system, for the `attempt`th time.
-    pub(super) fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
+    /// Drops bytes of an open file, for the `attempt`th time.
+    pub(super) fn drop_range(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
         let (start, end) = whole_pages((start, end));
         if start >= end || !self.files.is_open(file) {
             return;
@@ -255,12 +255,12 @@ impl DiskEngine {
             if attempt == 1 {
                 self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(end - start);
             }
-            self.extents.given_back(file, start, end);
-            self.drops.given_back(self.now, file, start, end, attempt);
+            self.extents.dropped(file, start, end);
+            self.drops.dropped(self.now, file, start, end, attempt);
         }
     }
 
-    /// Gives back again what may have stayed in memory after the last attempt.
+    /// Drops again what may have stayed in memory after the last attempt.
     pub(super) fn drop_again(&mut self) {
         while let Some(ripe) = self.drops.ripe(self.now) {
             if !ripe.again() || !self.files.is_open(ripe.file) {
@@ -269,17 +269,17 @@ impl DiskEngine {
             }
             for (from, to) in self.extents.leaving(ripe.file, ripe.start, ripe.end) {
                 if !self.is_expected(ripe.file, from, to) || !self.is_kept(ripe.file, from) {
-                    self.give_back(ripe.file, from, to, ripe.attempts + 1);
+                    self.drop_range(ripe.file, from, to, ripe.attempts + 1);
                 }
             }
         }
     }
 
-    /// Gives back the whole pages that a cache above has now, unless a stream is expected to read them.
-    pub(super) fn release(&mut self, file: FileId, start: u64, end: u64) {
+    /// Drops the whole pages that a cache above has now, unless a stream is expected to read them.
+    pub(super) fn cached_above(&mut self, file: FileId, start: u64, end: u64) {
         let (start, end) = whole_pages((start, end));
         if start < end && !self.is_expected(file, start, end) {
-            self.give_back(file, start, end, 1);
+            self.drop_range(file, start, end, 1);
         }
     }
 }

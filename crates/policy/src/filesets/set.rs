@@ -127,8 +127,8 @@ impl Set {
         }
         // A reader that takes the ranges of a file one after the other may wait for its oldest, and take
         // nothing before.
-        let (&id, held) = self.ranges.first_key_value()?;
-        (!held.begun && held.range.lane == lane).then(|| (place_of(&held.range), id))
+        let (&id, pending) = self.ranges.first_key_value()?;
+        (!pending.begun && pending.range.lane == lane).then(|| (place_of(&pending.range), id))
     }
 
     /// What was added at a lane since its last sweep began belongs to the next one from now on.
@@ -142,10 +142,10 @@ impl Set {
 
     /// A range is handed out from now on.
     pub(crate) fn begin(&mut self, id: RangeId) {
-        let Some(held) = self.ranges.get_mut(&id) else { return };
-        held.begun = true;
-        self.untaken += held.reserved();
-        let key = (held.range.lane, place_of(&held.range), id);
+        let Some(pending) = self.ranges.get_mut(&id) else { return };
+        pending.begun = true;
+        self.untaken += pending.reserved();
+        let key = (pending.range.lane, place_of(&pending.range), id);
         self.sweep.remove(&key);
         // The oldest may be handed out before its sweep.
         self.next_sweep.remove(&key);
@@ -153,13 +153,13 @@ impl Set {
 
     /// A range is taken, or not wanted any more.
     pub(crate) fn remove(&mut self, id: RangeId) -> Option<PendingRange> {
-        let held = self.ranges.remove(&id)?;
-        let key = (held.range.lane, place_of(&held.range), id);
+        let pending = self.ranges.remove(&id)?;
+        let key = (pending.range.lane, place_of(&pending.range), id);
         self.sweep.remove(&key);
         self.next_sweep.remove(&key);
-        if held.begun {
-            self.untaken -= held.reserved();
+        if pending.begun {
+            self.untaken -= pending.reserved();
         }
-        Some(held)
+        Some(pending)
     }
 }

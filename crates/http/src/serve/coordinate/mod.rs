@@ -44,7 +44,7 @@ pub(crate) struct SendPlan {
     /// Brought in besides, for nobody.
     pub(crate) readmore: Option<Span>,
     /// Given back when it has been sent.
-    pub(crate) release: bool,
+    pub(crate) drop_when_sent: bool,
 }
 
 /// A coordinator at work.
@@ -70,7 +70,7 @@ impl Coordinate {
     pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> SendPlan {
         match self {
             Coordinate::Returns(keeper) => {
-                SendPlan { release: !keeper.keeps(file, span), ..SendPlan::default() }
+                SendPlan { drop_when_sent: !keeper.keeps(file, span), ..SendPlan::default() }
             }
             Coordinate::Pfc(model) => model.decide(client, file, span),
         }
