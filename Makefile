@@ -6,10 +6,11 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 PREFIX ?= /usr/local
 
-.PHONY: help demo dist dist-test systemd-test test bench install install-lab uninstall build build-all setup libcs fmt clippy unit e2e docs examples
+.PHONY: help check demo dist dist-test systemd-test test bench install install-lab uninstall build build-all setup libcs fmt clippy unit e2e docs examples
 
 help:
 	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
+	@echo 'make check     fmt, clippy, unit and property tests: a few minutes'
 	@echo 'make test      everything: fmt, clippy, unit, property, golden, end to end, docs, examples'
 	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
 	@echo 'make dist      two Debian packages (and rpms where cargo-generate-rpm is there) in target/dist/packages'
@@ -50,6 +51,11 @@ fmt:
 clippy:
 	@echo '== clippy'
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# What is worth waiting for before a commit; `make test` has the rest.
+check: setup fmt clippy
+	@echo '== tests (unit and property)'
+	cargo test --workspace --lib --locked --quiet
 
 # All targets at once: chosen by package, some dependencies have other features and are built twice.
 unit:

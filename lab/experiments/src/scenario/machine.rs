@@ -297,7 +297,7 @@ mod tests {
             let m: Machine = name.parse().unwrap();
             (m.memory.0 >> 20, m.library.0 >> 20, m.server, m.variant, m.depth.0 >> 10)
         };
-        assert_eq!(facts("1:0"), (2565, 15_824, ServerKind::Nginx, ServerVariant::Shipped, 500));
+        assert_eq!(facts("1:0"), (4196, 25_887, ServerKind::Nginx, ServerVariant::Shipped, 500));
     }
 
     #[test]
