@@ -2,8 +2,8 @@
 //! disk.
 //!
 //! ```text
-//!  disk thread -- Heard: a head or an end was read, a file came --> Successors (which files are next)
-//!              <- Order: bring the head of this file in, cancel --- Folder (lists, opens)
+//!  disk thread -- Report: a head or an end was read, answered --> Successors (which files are next)
+//!              <- Order: bring the head of this file in, cancel -- Folder (lists, opens)
 //! ```
 //!
 //! [`seekless_policy::successors`] decides which files, how many and until when. Listing a folder and opening
@@ -71,7 +71,7 @@ pub(crate) enum Report {
     Read(Box<ReadReport>),
     /// The requested bytes are in memory, or will not come.
     Answered { reader: u32, file: FileId, resident: bool },
-    /// A reader in disk order was left alone for a while.
+    /// A request of a reader in disk order passed.
     PassedInDiskOrder { reader: u32 },
 }
 

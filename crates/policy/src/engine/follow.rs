@@ -254,9 +254,9 @@ impl DiskEngine {
         }
         self.queue.urgent().find_map(|piece| {
             let mut streams = following.table.of_file(piece.file);
-            let goes_on =
+            let continuing =
                 streams.find(|&(id, s)| s.fetched == piece.end && following.upcoming.time(id).is_some());
-            goes_on.map(|(id, _)| id)
+            continuing.map(|(id, _)| id)
         })
     }
 

@@ -206,7 +206,7 @@ impl DiskEngine {
         let (mut rates, mut parts) = (Vec::new(), 0.0);
         let (mut active, mut read, mut took) = (0, 0.0, 0.0);
         for (_, stream) in following.table.iter() {
-            if stream.goes_on(self.now, following.config.slack) {
+            if stream.is_active(self.now, following.config.slack) {
                 let (bytes, seconds) = stream.read_lately(self.now);
                 (active, read, took) = (active + 1, read + bytes, took + seconds);
             }

@@ -265,7 +265,7 @@ impl FileSets {
         let pending = self.sets.get_mut(&set).and_then(|of| of.ranges.get_mut(&range));
         let ready = match pending.filter(|pending| pending.waits_for(step)) {
             Some(pending) => {
-                pending.answered(step, outcome).then_some((!pending.failed, !pending.came.is_empty()))
+                pending.answered(step, outcome).then_some((!pending.failed, !pending.fetched.is_empty()))
             }
             None => {
                 // Its range was taken, or its set is gone.
@@ -317,7 +317,7 @@ impl FileSets {
 
     fn forget_range(&mut self, pending: PendingRange, read: bool) {
         self.actions.extend(pending.in_line.into_iter().map(|step| Action::Cancel { step }));
-        self.actions.extend(pending.came.into_iter().map(|step| Action::Took { step, read }));
+        self.actions.extend(pending.fetched.into_iter().map(|step| Action::Took { step, read }));
     }
 
     /// Hands out steps wherever a lane has room in line.

@@ -29,7 +29,7 @@ pub(crate) struct PendingRange {
     /// Steps in line.
     pub(crate) in_line: BTreeSet<StepId>,
     /// Steps that the disk brought in.
-    pub(crate) came: Vec<StepId>,
+    pub(crate) fetched: Vec<StepId>,
     /// A step was left to the reader, and so is the rest.
     pub(crate) failed: bool,
 }
@@ -65,7 +65,7 @@ impl PendingRange {
     pub(crate) fn answered(&mut self, step: StepId, outcome: Outcome) -> bool {
         self.in_line.remove(&step);
         match outcome {
-            Outcome::Fetched => self.came.push(step),
+            Outcome::Fetched => self.fetched.push(step),
             Outcome::There => {}
             Outcome::Passed => self.failed = true,
         }
@@ -108,8 +108,8 @@ impl Set {
         let range = Range { len: range.len.min(self.window), ..range };
         self.next_sweep.insert((range.lane, place_of(&range), id));
         let at = range.offset;
-        let (in_line, came) = (BTreeSet::new(), Vec::new());
-        self.ranges.insert(id, PendingRange { range, begun: false, at, in_line, came, failed: false });
+        let (in_line, fetched) = (BTreeSet::new(), Vec::new());
+        self.ranges.insert(id, PendingRange { range, begun: false, at, in_line, fetched, failed: false });
         Ok(())
     }
 
