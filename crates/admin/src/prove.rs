@@ -115,7 +115,7 @@ enum Stopped {
 }
 
 impl Stopped {
-    fn words(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Stopped::Certain => "it is certain",
             Stopped::TimeIsUp => "the time is up",
@@ -401,7 +401,7 @@ impl Prover {
                 if block.served { "with" } else { "without" },
                 block.rate() / 1e6,
                 block.disk_s_per_gb(),
-                wait_in_words(block.p99_ms)
+                wait_text(block.p99_ms)
             );
             self.bar.suspend(|| seekless_output::eprintln!("{line}"));
         }
@@ -421,13 +421,13 @@ fn coin() -> bool {
 }
 
 /// `, p99 12 ms`; empty if waits are not known.
-fn wait_in_words(p99_ms: f64) -> String {
+fn wait_text(p99_ms: f64) -> String {
     if p99_ms > 0.0 { format!(", p99 {p99_ms:.0} ms") } else { String::new() }
 }
 
 /// `3.12 (95 % interval 2.90 to 3.36)`. An interval over more than two powers of ten is not printed in
 /// digits.
-fn in_words(estimate: &Option<Estimate>) -> String {
+fn estimate_text(estimate: &Option<Estimate>) -> String {
     match estimate {
         Some(e) if e.high > 100.0 * e.low => format!("{:.2} (too few blocks for an interval)", e.ratio),
         Some(e) => format!("{:.2} (95 % interval {:.2} to {:.2})", e.ratio, e.low, e.high),
@@ -436,7 +436,7 @@ fn in_words(estimate: &Option<Estimate>) -> String {
 }
 
 fn verdict(result: &Outcome) -> String {
-    let estimate = in_words(&result.proof.disk_time);
+    let estimate = estimate_text(&result.proof.disk_time);
     match result.proof.verdict {
         Verdict::Gain => {
             format!("Seekless gains: without it a delivered byte costs {estimate} times the disk time.")
@@ -462,24 +462,24 @@ fn verdict(result: &Outcome) -> String {
 fn words(result: &Outcome) -> String {
     let mut lines = vec![
         verdict(result),
-        format!("throughput, with over without: {}", in_words(&result.proof.throughput)),
+        format!("throughput, with over without: {}", estimate_text(&result.proof.throughput)),
     ];
     // With `observe`, waits are not known.
     if result.proof.p99.is_some() {
-        lines.push(format!("p99 wait of a read, without over with: {}", in_words(&result.proof.p99)));
+        lines.push(format!("p99 wait of a read, without over with: {}", estimate_text(&result.proof.p99)));
     }
     for (name, kind) in [("without", result.without), ("with", result.with)] {
         lines.push(format!(
             "{name}: {:.2} s of disk time per GB, {:.1} MB/s{}, over {:.0} s",
             kind.disk_s_per_gb,
             kind.mb_per_s,
-            wait_in_words(kind.p99_ms),
+            wait_text(kind.p99_ms),
             kind.seconds
         ));
     }
     lines.push(format!(
         "stopped because {}; {} blocks measured",
-        result.stopped.words(),
+        result.stopped.describe(),
         result.blocks.len()
     ));
     if result.command == "try" {

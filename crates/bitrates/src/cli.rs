@@ -8,7 +8,7 @@ use clap::Args;
 use seekless_base::{Exit, Fault, name_to_text};
 
 use crate::header::{OFF, believed};
-use crate::look::{self, Said};
+use crate::look::{self, Parsed};
 use crate::manifest::Part;
 use crate::table::{self, From, Table};
 use crate::walk::{Found, Step, Walk};
@@ -79,7 +79,7 @@ pub fn run(args: &BitratesArgs) -> Result<Exit, Fault> {
 /// Looks at every file of a walk.
 pub(crate) fn search(
     mut walk: Walk,
-    look: &mut dyn FnMut(File) -> Result<Said, Fault>,
+    look: &mut dyn FnMut(File) -> Result<Parsed, Fault>,
 ) -> Result<Table, Fault> {
     let mut table = Table::default();
     while let Some(step) = walk.next() {
@@ -100,10 +100,10 @@ pub(crate) fn search(
                 }
             };
         let full = match look(copy)? {
-            Said::Rate(rate) => !table.tell(found.path, From::Header, rate),
-            Said::Manifest(parts) => of_manifest(&walk, &found, parts, &mut table),
-            Said::Nothing => false,
-            Said::Refused(why) => {
+            Parsed::Rate(rate) => !table.tell(found.path, From::Header, rate),
+            Parsed::Manifest(parts) => of_manifest(&walk, &found, parts, &mut table),
+            Parsed::Nothing => false,
+            Parsed::Refused(why) => {
                 leave_out(&mut table, &found.path, &why);
                 false
             }

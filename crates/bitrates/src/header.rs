@@ -14,11 +14,11 @@ const FASTEST: f64 = 125e6;
 /// Two sources that differ by more than this factor contradict each other.
 pub(crate) const OFF: f64 = 4.0;
 
-/// The header says something that cannot be.
+/// The header states an impossible value; why, in one line.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Lie(pub(crate) String);
+pub(crate) struct Implausible(pub(crate) String);
 
-impl fmt::Display for Lie {
+impl fmt::Display for Implausible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -42,7 +42,7 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 }
 
 /// Bytes a second of a file of `size` bytes, by its header.
-pub(crate) fn bitrate(size: u64, bytes: &mut Bytes<'_>) -> Result<Option<u64>, Lie> {
+pub(crate) fn bitrate(size: u64, bytes: &mut Bytes<'_>) -> Result<Option<u64>, Implausible> {
     let header = match bytes(0, 16) {
         Some(head) if mkv::begins(&head) => mkv::read(bytes)?,
         Some(head) if mp4::begins(&head) => mp4::read(size, bytes)?,
@@ -51,7 +51,7 @@ pub(crate) fn bitrate(size: u64, bytes: &mut Bytes<'_>) -> Result<Option<u64>, L
     match header {
         Header::Plays(seconds) => believed(size as f64 / seconds)
             .map(Some)
-            .map_err(|why| Lie(format!("{size} bytes in {seconds:.3} s: {why}"))),
+            .map_err(|why| Implausible(format!("{size} bytes in {seconds:.3} s: {why}"))),
         Header::Silent => Ok(None),
     }
 }

@@ -37,9 +37,9 @@ const SAID_MAX: u64 = 4 << 20;
 /// How long a process that was killed is waited for. One whose disk hangs ends when the disk lets it.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// What a file says.
+/// The result of parsing a header.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Said {
+pub(crate) enum Parsed {
     /// Bytes a second at which it is played.
     Rate(u64),
     /// It is a manifest, and says this of other files.
@@ -61,7 +61,7 @@ pub(crate) fn is_media(file: &File) -> io::Result<bool> {
 ///
 /// # Errors
 /// No process can be had, or none without rights.
-pub(crate) fn look(file: File) -> Result<Said, Fault> {
+pub(crate) fn look(file: File) -> Result<Parsed, Fault> {
     let program = env::current_exe().map_err(|e| unstarted(&e))?;
     let mut command = Command::new(program);
     command.args(["bitrates", "--one", "."]).env_clear().env("SEEKLESS_CONFIG", "").current_dir("/");
@@ -71,27 +71,27 @@ pub(crate) fn look(file: File) -> Result<Said, Fault> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|e| unstarted(&e))?;
-    let said = heard(&mut child, Instant::now() + TIME_MAX);
+    let said = read_output(&mut child, Instant::now() + TIME_MAX);
     let ended = end(&mut child);
     match (said, ended) {
-        (Heard::Late, _) => Ok(refused(format!("it was not read within {} s", TIME_MAX.as_secs()))),
-        (Heard::TooMuch, _) => Ok(refused("too much was found in it".into())),
-        (Heard::All(_), Some(status)) if status.code() == Some(Exit::Permission as i32) => {
+        (Output::Late, _) => Ok(refused(format!("it was not read within {} s", TIME_MAX.as_secs()))),
+        (Output::TooMuch, _) => Ok(refused("too much was found in it".into())),
+        (Output::All(_), Some(status)) if status.code() == Some(Exit::Permission as i32) => {
             let how = "run it as a user that may read the files, with `sudo -u`";
             let what = format!("cannot become user {NOBODY} here, and root reads no headers: {how}");
             Err(Fault::new(Exit::Permission, what))
         }
-        (Heard::All(text), Some(status)) if status.success() => {
+        (Output::All(text), Some(status)) if status.success() => {
             Ok(serde_json::from_slice(&text)
                 .unwrap_or_else(|_| refused("what was found is no answer".into())))
         }
-        (Heard::All(_), Some(status)) => Ok(refused(ill(status))),
-        (Heard::All(_), None) => Ok(refused("its process does not end".into())),
+        (Output::All(_), Some(status)) => Ok(refused(ill(status))),
+        (Output::All(_), None) => Ok(refused("its process does not end".into())),
     }
 }
 
-fn refused(why: String) -> Said {
-    Said::Refused(why)
+fn refused(why: String) -> Parsed {
+    Parsed::Refused(why)
 }
 
 fn unstarted(error: &io::Error) -> Fault {
@@ -109,32 +109,32 @@ fn ill(status: ExitStatus) -> String {
     }
 }
 
-enum Heard {
+enum Output {
     All(Vec<u8>),
     TooMuch,
     Late,
 }
 
 /// What a process writes, until it has written all of it or the time is up.
-fn heard(child: &mut Child, until: Instant) -> Heard {
-    let Some(mut out) = child.stdout.take() else { return Heard::All(Vec::new()) };
+fn read_output(child: &mut Child, until: Instant) -> Output {
+    let Some(mut out) = child.stdout.take() else { return Output::All(Vec::new()) };
     let mut said = Vec::new();
     let mut some = [0; 1 << 14];
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let wait = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
         match poll(&mut [PollFd::new(&out.as_fd(), PollFlags::IN)], Some(&wait)) {
-            Ok(0) => return Heard::Late,
+            Ok(0) => return Output::Late,
             Ok(_) => {}
             Err(Errno::INTR) => continue,
-            Err(_) => return Heard::All(said),
+            Err(_) => return Output::All(said),
         }
         match out.read(&mut some) {
-            Ok(0) | Err(_) => return Heard::All(said),
+            Ok(0) | Err(_) => return Output::All(said),
             Ok(len) => said.extend_from_slice(&some[..len]),
         }
         if said.len() as u64 > SAID_MAX {
-            return Heard::TooMuch;
+            return Output::TooMuch;
         }
     }
 }
@@ -171,8 +171,8 @@ pub(crate) fn one() -> Result<Exit, Fault> {
 }
 
 /// What a file says.
-pub(crate) fn parse(file: impl AsFd) -> Said {
-    let Ok(about) = fstat(&file) else { return Said::Nothing };
+pub(crate) fn parse(file: impl AsFd) -> Parsed {
+    let Ok(about) = fstat(&file) else { return Parsed::Nothing };
     let size = u64::try_from(about.st_size).unwrap_or(0);
     // Boxes are spread over the file: what lies around them is not wanted.
     let _ = fadvise(&file, 0, None, Advice::Random);
@@ -195,12 +195,12 @@ pub(crate) fn parse(file: impl AsFd) -> Said {
             return refused(format!("a manifest of {size} bytes is longer than {MANIFEST_MAX}"));
         }
         let text = bytes(0, size).unwrap_or_default();
-        return manifest::read(&text, kind).map_or_else(refused, Said::Manifest);
+        return manifest::read(&text, kind).map_or_else(refused, Parsed::Manifest);
     }
     match bitrate(size, &mut bytes) {
-        Ok(Some(rate)) => Said::Rate(rate),
+        Ok(Some(rate)) => Parsed::Rate(rate),
         Ok(None) if over => refused(format!("its header has more than {LOOK_MAX} bytes")),
-        Ok(None) => Said::Nothing,
+        Ok(None) => Parsed::Nothing,
         Err(lie) => refused(lie.to_string()),
     }
 }

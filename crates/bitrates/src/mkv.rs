@@ -3,7 +3,7 @@
 use mkv_element::io::blocking_impl::{ReadElement, ReadFrom};
 use mkv_element::prelude::{Cluster, Ebml, Element, Header as Head, Info, Segment};
 
-use crate::header::{Bytes, Header, Lie};
+use crate::header::{Bytes, Header, Implausible};
 
 /// Elements of the segment before its clusters: a handful.
 const ELEMENTS_MAX: usize = 64;
@@ -26,7 +26,7 @@ fn at(offset: u64, bytes: &mut Bytes<'_>) -> Option<(Head, u64)> {
 }
 
 /// How long the file plays.
-pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Header, Lie> {
+pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Header, Implausible> {
     let Some((ebml, body)) = at(0, bytes) else { return Ok(Header::Silent) };
     if ebml.id != Ebml::ID {
         return Ok(Header::Silent);
@@ -35,7 +35,7 @@ pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Header, Lie> {
         return Ok(Header::Silent);
     };
     if segment.id != Segment::ID {
-        return Err(Lie("its first element is no segment".into()));
+        return Err(Implausible("its first element is no segment".into()));
     }
     for _ in 0..ELEMENTS_MAX {
         let Some((head, body)) = at(offset, bytes) else { return Ok(Header::Silent) };
@@ -44,23 +44,23 @@ pub(crate) fn read(bytes: &mut Bytes<'_>) -> Result<Header, Lie> {
         }
         if head.id == Info::ID {
             if *head.size > INFO_MAX {
-                return Err(Lie(format!("{} bytes of information", *head.size)));
+                return Err(Implausible(format!("{} bytes of information", *head.size)));
             }
             let Some(bytes) = bytes(body, *head.size).filter(|b| b.len() as u64 == *head.size) else {
                 return Ok(Header::Silent);
             };
             let info = Info::read_element(&head, &mut bytes.as_slice())
-                .map_err(|e| Lie(format!("its information is damaged ({e})")))?;
+                .map_err(|e| Implausible(format!("its information is damaged ({e})")))?;
             let Some(ticks) = info.duration else { return Ok(Header::Silent) };
             let seconds = *ticks * *info.timestamp_scale as f64 / 1e9;
             return if seconds.is_finite() && seconds > 0.0 {
                 Ok(Header::Plays(seconds))
             } else {
-                Err(Lie(format!("it plays for {seconds} s")))
+                Err(Implausible(format!("it plays for {seconds} s")))
             };
         }
         let Some(next) = body.checked_add(*head.size) else {
-            return Err(Lie("an element has no end".into()));
+            return Err(Implausible("an element has no end".into()));
         };
         offset = next;
     }

@@ -3,7 +3,7 @@
 
 use mp4_atom::{Decode, DecodeAtom, FourCC, Header as Box, Mehd, Mvhd, Sidx};
 
-use crate::header::{Bytes, Header, Lie};
+use crate::header::{Bytes, Header, Implausible};
 
 /// Boxes looked at on one level: a movie has a handful.
 const BOXES_MAX: usize = 64;
@@ -26,26 +26,31 @@ struct Found {
 }
 
 /// The box at `offset`, of those that end by `end`.
-fn at(offset: u64, end: u64, bytes: &mut Bytes<'_>) -> Result<Option<Found>, Lie> {
+fn at(offset: u64, end: u64, bytes: &mut Bytes<'_>) -> Result<Option<Found>, Implausible> {
     if end.saturating_sub(offset) < 8 {
         return Ok(None);
     }
     let Some(bytes) = bytes(offset, 16.min(end - offset)) else { return Ok(None) };
     let mut rest = bytes.as_slice();
     let Ok(header) = Box::decode(&mut rest) else {
-        return Err(Lie(format!("the box at byte {offset} has an impossible size")));
+        return Err(Implausible(format!("the box at byte {offset} has an impossible size")));
     };
     let body = offset + (bytes.len() - rest.len()) as u64;
     let size = header.size.map_or(end.saturating_sub(body), |size| size as u64);
     let last = body.checked_add(size).filter(|last| *last <= end);
     let last = last.ok_or_else(|| {
-        Lie(format!("the box `{}` at byte {offset} ends outside what holds it", header.kind))
+        Implausible(format!("the box `{}` at byte {offset} ends outside what holds it", header.kind))
     })?;
     Ok(Some(Found { header, body, end: last }))
 }
 
 /// The first box of one of these kinds from `offset` on.
-fn find(kinds: &[&[u8; 4]], mut offset: u64, end: u64, bytes: &mut Bytes<'_>) -> Result<Option<Found>, Lie> {
+fn find(
+    kinds: &[&[u8; 4]],
+    mut offset: u64,
+    end: u64,
+    bytes: &mut Bytes<'_>,
+) -> Result<Option<Found>, Implausible> {
     for _ in 0..BOXES_MAX {
         let Some(found) = at(offset, end, bytes)? else { return Ok(None) };
         if kinds.iter().any(|kind| found.header.kind == FourCC::new(kind)) {
@@ -57,29 +62,29 @@ fn find(kinds: &[&[u8; 4]], mut offset: u64, end: u64, bytes: &mut Bytes<'_>) ->
 }
 
 /// Decodes a box's body; none where it cannot be had.
-fn body<T: DecodeAtom>(found: &Found, bytes: &mut Bytes<'_>) -> Result<Option<T>, Lie> {
+fn body<T: DecodeAtom>(found: &Found, bytes: &mut Bytes<'_>) -> Result<Option<T>, Implausible> {
     let len = found.end - found.body;
     if len > BODY_MAX {
         return Ok(None);
     }
     let Some(bytes) = bytes(found.body, len).filter(|b| b.len() as u64 == len) else { return Ok(None) };
     let decoded = T::decode_atom(&found.header, &mut bytes.as_slice());
-    decoded.map(Some).map_err(|e| Lie(format!("the box `{}` is damaged ({e})", found.header.kind)))
+    decoded.map(Some).map_err(|e| Implausible(format!("the box `{}` is damaged ({e})", found.header.kind)))
 }
 
-fn plays(duration: u64, timescale: u32) -> Result<Header, Lie> {
+fn plays(duration: u64, timescale: u32) -> Result<Header, Implausible> {
     // All ones: not known.
     if duration == 0 || duration == u64::MAX || duration == u64::from(u32::MAX) {
         return Ok(Header::Silent);
     }
     if timescale == 0 {
-        return Err(Lie("its unit of time is a second divided by zero".into()));
+        return Err(Implausible("its unit of time is a second divided by zero".into()));
     }
     Ok(Header::Plays(duration as f64 / f64::from(timescale)))
 }
 
 /// How long the file plays.
-pub(crate) fn read(size: u64, bytes: &mut Bytes<'_>) -> Result<Header, Lie> {
+pub(crate) fn read(size: u64, bytes: &mut Bytes<'_>) -> Result<Header, Implausible> {
     let Some(first) = find(&[b"moov", b"sidx"], 0, size, bytes)? else { return Ok(Header::Silent) };
     let mut from = 0;
     if first.header.kind == FourCC::new(b"moov") {

@@ -4,8 +4,8 @@ use std::path::Path;
 use mp4_atom::{Atom, Encode, Mehd, Mvhd, Sidx};
 
 use crate::cli::search;
-use crate::header::{Lie, bitrate};
-use crate::look::{Said, parse};
+use crate::header::{Implausible, bitrate};
+use crate::look::{Parsed, parse};
 use crate::walk::Walk;
 
 fn atom(value: &impl Encode) -> Vec<u8> {
@@ -43,7 +43,7 @@ fn filled(mut file: Vec<u8>, size: usize) -> Vec<u8> {
 }
 
 /// The bitrate of a whole file.
-fn rate(file: &[u8]) -> Result<Option<u64>, Lie> {
+fn rate(file: &[u8]) -> Result<Option<u64>, Implausible> {
     bitrate(file.len() as u64, &mut |offset, len| {
         let end = (offset + len).min(file.len() as u64);
         file.get(offset as usize..end as usize).map(<[u8]>::to_vec)
@@ -305,8 +305,8 @@ fn a_manifest_does_not_unfold() {
         let file = tempfile::tempfile().unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, text.as_bytes(), 0).unwrap();
         match parse(file) {
-            Said::Refused(said) => assert!(said.contains(why), "{said}"),
-            said => assert_eq!(said, Said::Nothing, "{why}"),
+            Parsed::Refused(said) => assert!(said.contains(why), "{said}"),
+            said => assert_eq!(said, Parsed::Nothing, "{why}"),
         }
     }
 }
@@ -316,5 +316,5 @@ fn what_is_too_long_is_named() {
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"#EXTM3U\n", 0).unwrap();
     file.set_len((256 << 10) + 1).unwrap();
-    assert_eq!(parse(file), Said::Refused("a manifest of 262145 bytes is longer than 262144".into()));
+    assert_eq!(parse(file), Parsed::Refused("a manifest of 262145 bytes is longer than 262144".into()));
 }

@@ -52,7 +52,7 @@ pub(crate) struct Words {
 
 impl LaboratoryCommand {
     /// The words of `seekless-lab`.
-    pub(crate) fn words(self) -> Vec<OsString> {
+    pub(crate) fn into_args(self) -> Vec<OsString> {
         let (name, words) = match self {
             LaboratoryCommand::Demo(words) => (Some("demo"), words),
             LaboratoryCommand::Plan(words) => (Some("plan"), words),
@@ -66,7 +66,7 @@ impl LaboratoryCommand {
 
     /// Becomes `seekless-lab`; comes back only if that cannot be.
     pub(crate) fn start(self, log: LogFormat) -> Fault {
-        let words = self.words();
+        let words = self.into_args();
         let of = words.first().map_or(String::new(), |word| format!(" {}", word.to_string_lossy()));
         let missing = |why: &str| {
             let message = format!(

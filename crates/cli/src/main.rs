@@ -179,7 +179,7 @@ mod tests {
                 panic!()
             };
             let expected = if words[0] == "lab" { &words[1..] } else { &words[..] };
-            assert_eq!(command.words(), expected);
+            assert_eq!(command.into_args(), expected);
         }
     }
 

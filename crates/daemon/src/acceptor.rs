@@ -1,10 +1,10 @@
 //! The acceptor: accepts connections and hands each to the thread of its user.
 //!
 //! It decides to which user a connection belongs and whether it is served ([`crate::accounts`],
-//! [`crate::shares`], [`crate::strikes`]), empties the rings of reports, and hands the sockets over when
-//! another daemon takes its place. It makes no call that a user's descriptor can block. Closing a connection
-//! is such a call if a packet with a descriptor waits in it. So the acceptor checks for a packet first, and
-//! leaves such a connection to the thread of its user ([`crate::user_thread`]).
+//! [`crate::shares`], [`crate::frame_limiter`]), empties the rings of reports, and hands the sockets over
+//! when another daemon takes its place. It makes no call that a user's descriptor can block. Closing a
+//! connection is such a call if a packet with a descriptor waits in it. So the acceptor checks for a packet
+//! first, and leaves such a connection to the thread of its user ([`crate::user_thread`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -26,6 +26,7 @@ use seekless_wire::{Frame, Refuse, RefuseReason, TakeOverStep};
 use crate::accounts::account;
 use crate::client::Client;
 use crate::file_sets::FileSetThread;
+use crate::frame_limiter::{FrameLimiter, Weight};
 use crate::front::Front;
 use crate::limbo::Limbo;
 use crate::listener::Listener;
@@ -33,7 +34,6 @@ use crate::rings::Rings;
 use crate::settings::DaemonSettings;
 use crate::shares::Shares;
 use crate::statistics::{Shared, Statistics};
-use crate::strikes::{Strikes, Weight};
 use crate::take_over::HandOver;
 use crate::user_thread::UserThread;
 
@@ -138,13 +138,13 @@ impl Acceptor {
         let file_sets = FileSetThread::start(engine.clone(), shared.file_sets.clone())?;
         let own_uid = rustix::process::geteuid().as_raw();
         let front = Arc::new(Front {
-            shares: Mutex::new(Shares::new(settings.engine.spindle.queue_max, own_uid)),
+            shares: Mutex::new(Shares::new(settings.engine.policy.queue_max, own_uid)),
             settings,
             engine,
             shared,
             statistics,
             rings: rings.map(Mutex::new),
-            strikes: Mutex::new(Strikes::default()),
+            frame_limiter: Mutex::new(FrameLimiter::default()),
             file_sets,
             hand_over: hand_over.clone(),
             key: listener.key(),
@@ -280,7 +280,7 @@ impl Acceptor {
         let Some(uid) = account.filter(|&uid| self.listener.admits(number, uid)) else {
             self.front.count(|c| c.connections_not_admitted += 1);
             self.dismiss(SHARED, socket);
-            return self.front.strike(peer.uid, Weight::InGoodFaith);
+            return self.front.count_invalid(peer.uid, Weight::InGoodFaith);
         };
         if !(is_itself && uid == peer.uid) && self.is_muted(uid) {
             return self.dismiss(uid, socket);
@@ -296,7 +296,7 @@ impl Acceptor {
         if all >= self.front.settings.connections_max || held >= share {
             self.front.count(|c| c.connections_over_bound += 1);
             self.dismiss(uid, socket);
-            return self.front.strike(uid, Weight::InGoodFaith);
+            return self.front.count_invalid(uid, Weight::InGoodFaith);
         }
         match self.user(uid) {
             Some(user) => {
@@ -312,7 +312,7 @@ impl Acceptor {
 
     /// Whether a user is muted now; counts the connection if so.
     fn is_muted(&mut self, uid: u32) -> bool {
-        let muted = lock(&self.front.strikes).is_muted(uid, Instant::now()) || self.hangs(uid);
+        let muted = lock(&self.front.frame_limiter).is_muted(uid, Instant::now()) || self.hangs(uid);
         if muted {
             self.front.count(|c| c.connections_muted += 1);
         }
@@ -382,7 +382,7 @@ impl Acceptor {
 
     fn tick(&mut self, now: Instant) {
         lock(&self.front.shares).tick(now);
-        lock(&self.front.strikes).tick(now);
+        lock(&self.front.frame_limiter).tick(now);
         self.empty_limbo();
         self.users.retain(|_, user| {
             if user.thread.connections() + user.thread.to_close() > 0 {

@@ -48,8 +48,8 @@ pub struct DaemonArgs {
     connections: u32,
     /// Pass a request after this many seconds (0.01 to 1000000), whatever its disk does; its caller then
     /// reads for itself, a shim after 60 in any case
-    #[arg(long, default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
-    give_up: f64,
+    #[arg(long, alias = "give-up", default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
+    request_timeout: f64,
     /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
@@ -110,7 +110,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let mut settings = args.engine.settings(socket.map_or_else(state::own_socket, Ok)?)?;
     settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
-    settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.give_up);
+    settings.engine.policy.wait_max = Nanos::from_secs_f64(args.request_timeout);
     // If it ended with its parent, its successor would leave that parent without a daemon.
     settings.hands_over = args.parent.is_none();
     let folder = settings.socket.parent().map(Path::to_path_buf);

@@ -87,14 +87,14 @@ impl Daemon {
         settings.engine = settings.engine.normalised();
         let descriptors = descriptors();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible(descriptors));
-        if let Some(ahead) = &mut settings.engine.spindle.ahead {
+        if let Some(ahead) = &mut settings.engine.policy.ahead {
             ahead.files_max = descriptors_kept(descriptors) as usize;
         }
         let shown_for = settings.engine.open_after_use();
         let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring, shown_for));
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
-        let rings = rings.map(|rings| rings.foretelling(engine.foretold()));
+        let rings = rings.map(|rings| rings.with_prefetched(engine.prefetched()));
         let door = Arc::new(OnceLock::new());
         let passing = Arc::new(Passing::new(Instant::now()));
         let callers = Arc::<Callers>::default();

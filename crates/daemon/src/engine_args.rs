@@ -36,8 +36,8 @@ impl EngineArgs {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
         settings.engine.single_queue = self.queue.single_queue;
-        self.queue.apply(&mut settings.engine.spindle);
-        self.file_sets.apply(&mut settings.engine.spindle);
+        self.queue.apply(&mut settings.engine.policy);
+        self.file_sets.apply(&mut settings.engine.policy);
         Ok(settings)
     }
 
@@ -47,10 +47,10 @@ impl EngineArgs {
     }
 
     /// The same options as arguments for another `seekless daemon`.
-    pub(crate) fn words(&self) -> Vec<OsString> {
+    pub(crate) fn to_args(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
-        words.extend(self.queue.words().into_iter().chain(self.file_sets.words()).map(OsString::from));
-        words.extend(self.engine.words());
+        words.extend(self.queue.to_args().into_iter().chain(self.file_sets.to_args()).map(OsString::from));
+        words.extend(self.engine.to_args());
         words
     }
 }
@@ -87,8 +87,8 @@ mod tests {
             &["--preset", "libception", "--single-queue", "--answer-late", "--queue", "7", "--include-ssd"],
             &["--share", "0.25"],
         ] {
-            let (a, b) = (settings(words).unwrap(), settings(&parsed(words).words()).unwrap());
-            assert_eq!(a.engine.spindle, b.engine.spindle);
+            let (a, b) = (settings(words).unwrap(), settings(&parsed(words).to_args()).unwrap());
+            assert_eq!(a.engine.policy, b.engine.policy);
         }
     }
 
@@ -97,7 +97,7 @@ mod tests {
         let tree = PathBuf::from(OsStr::from_bytes(b"/srv/\xff"));
         let log = tree.join("log");
         let words = ["--keep-metadata".as_ref(), tree.as_os_str(), "--decisions".as_ref(), log.as_os_str()];
-        let again = parsed(&parsed(&words).words()).engine;
+        let again = parsed(&parsed(&words).to_args()).engine;
         assert_eq!((again.keep_metadata, again.decisions), (vec![tree], Some(log)));
     }
 

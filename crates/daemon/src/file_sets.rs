@@ -1,7 +1,7 @@
 //! File sets of programs: a thread that translates between connections, [`FileSets`] and the engine.
 //!
 //! ```text
-//!  user threads -- Said: open, add, took, close --> FileSets (which range is next, across all sets)
+//!  user threads -- Message: open, add, took, close --> FileSets (which range is next, across all sets)
 //!                                                       |  Ask, Cancel, Took
 //!       program <-- FileSetReady -- this thread         v
 //!                                        ^------ the engine: one queue a disk, with streams and misses
@@ -41,7 +41,7 @@ use crate::daemon::file_set_ranges;
 /// Maximum number of queued messages from the user threads: all ranges of two sets, added and taken. At half,
 /// programs that add at the same moment may be disconnected while this thread waits for a processor; double
 /// costs memory.
-const SAID_MAX: usize = 4 * RANGES_MAX;
+const MESSAGES_MAX: usize = 4 * RANGES_MAX;
 
 /// Maximum number of file sets of one user other than root: a quarter, so that other users always get one. At
 /// half, two programs of a user get none; at double, two users could have all.
@@ -79,13 +79,13 @@ pub(crate) struct Added {
 }
 
 /// A message from the thread of a user. A set has the number of its connection.
-pub(crate) enum Said {
+pub(crate) enum Message {
     /// A program asks for a file set; `user` is the user that it counts for, if bounded.
     Open { set: u64, client: Arc<Client>, user: Option<u32>, window: u64 },
     /// The program adds a range.
     Add { set: u64, range: u32, added: Box<Added> },
     /// The program adds a range that cannot be served.
-    Left { set: u64, range: u32, reason: PassReason },
+    Passed { set: u64, range: u32, reason: PassReason },
     /// The program has taken a range.
     Took { set: u64, range: u32, read: bool },
     /// The program is gone.
@@ -94,7 +94,7 @@ pub(crate) enum Said {
 
 /// The handle of the thread. Dropping it ends the thread.
 pub(crate) struct FileSetThread {
-    said: Option<Sender<Said>>,
+    messages: Option<Sender<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -102,11 +102,11 @@ impl FileSetThread {
     /// # Errors
     /// No thread can be started.
     pub(crate) fn start(engine: Engine, report: Arc<Mutex<FileSetsReport>>) -> io::Result<FileSetThread> {
-        let (to, said) = bounded(SAID_MAX);
+        let (to, messages) = bounded(MESSAGES_MAX);
         // Bounded by the number of queued steps.
         let (answer, answers) = unbounded();
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let desk = Desk {
+        let file_sets = FileSetLoop {
             engine,
             sets: FileSets::new(),
             programs: HashMap::new(),
@@ -119,25 +119,25 @@ impl FileSetThread {
             report: FileSetsReport::default(),
             shown: report,
         };
-        let run = move || desk.run(&said, &answers);
+        let run = move || file_sets.run(&messages, &answers);
         let thread = thread::Builder::new().name("file-sets".into()).spawn(run)?;
-        Ok(FileSetThread { said: Some(to), thread: Some(thread) })
+        Ok(FileSetThread { messages: Some(to), thread: Some(thread) })
     }
 
     /// Sends a message. Returns `false` if the thread is far behind.
-    pub(crate) fn tell(&self, said: Said) -> bool {
-        self.said.as_ref().is_some_and(|to| to.try_send(said).is_ok())
+    pub(crate) fn tell(&self, message: Message) -> bool {
+        self.messages.as_ref().is_some_and(|to| to.try_send(message).is_ok())
     }
 
     /// A connection is gone. This blocks only for a moment, because the thread never waits.
     pub(crate) fn close(&self, set: u64) {
-        let _ = self.said.as_ref().map(|to| to.send(Said::Close { set }));
+        let _ = self.messages.as_ref().map(|to| to.send(Message::Close { set }));
     }
 }
 
 impl Drop for FileSetThread {
     fn drop(&mut self) {
-        self.said = None;
+        self.messages = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -156,7 +156,7 @@ struct Program {
 type Answer = (StepId, bool);
 
 /// The state of the thread.
-struct Desk {
+struct FileSetLoop {
     engine: Engine,
     sets: FileSets,
     programs: HashMap<SetId, Program>,
@@ -172,8 +172,8 @@ struct Desk {
     shown: Arc<Mutex<FileSetsReport>>,
 }
 
-impl Desk {
-    fn run(mut self, said: &Receiver<Said>, answers: &Receiver<Answer>) {
+impl FileSetLoop {
+    fn run(mut self, messages: &Receiver<Message>, answers: &Receiver<Answer>) {
         loop {
             let unsent = self.programs.values().any(|p| !p.unsent.is_empty());
             let timer = match (unsent, self.programs.is_empty()) {
@@ -183,8 +183,8 @@ impl Desk {
             };
             select! {
                 recv(answers) -> answer => if let Ok(answer) = answer { self.answered(answer) },
-                recv(said) -> word => match word {
-                    Ok(word) => self.said(word),
+                recv(messages) -> message => match message {
+                    Ok(message) => self.handle(message),
                     Err(_) => break,
                 },
                 recv(timer) -> _ => {}
@@ -199,17 +199,17 @@ impl Desk {
         }
     }
 
-    fn said(&mut self, said: Said) {
-        match said {
-            Said::Open { set, client, user, window } => self.open(SetId(set), client, user, window),
-            Said::Add { set, range, added } => self.add(SetId(set), RangeId(range), *added),
-            Said::Left { set, range, reason } => self.leave(SetId(set), RangeId(range), reason),
-            Said::Took { set, range, read } => {
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Open { set, client, user, window } => self.open(SetId(set), client, user, window),
+            Message::Add { set, range, added } => self.add(SetId(set), RangeId(range), *added),
+            Message::Passed { set, range, reason } => self.leave(SetId(set), RangeId(range), reason),
+            Message::Took { set, range, read } => {
                 let (set, range) = (SetId(set), RangeId(range));
                 self.ranges.remove(&(set, range));
                 self.sets.took(set, range, read);
             }
-            Said::Close { set } => self.close(SetId(set)),
+            Message::Close { set } => self.close(SetId(set)),
         }
     }
 
@@ -290,7 +290,7 @@ impl Desk {
         if !came && let Some(ticket) = self.tickets.remove(&step) {
             self.engine.took(ticket, false);
         }
-        self.sets.answered(step, if came { Outcome::Came } else { Outcome::Left });
+        self.sets.answered(step, if came { Outcome::Fetched } else { Outcome::Passed });
     }
 
     /// Execute pending actions.
@@ -329,8 +329,8 @@ impl Desk {
 
     /// Requests a step from the engine. Returns its outcome if that is known at once.
     fn ask(&mut self, step: StepId, range: (SetId, RangeId), offset: u64, len: u64) -> Option<Outcome> {
-        let Some(added) = self.ranges.get(&range) else { return Some(Outcome::Left) };
-        let Some(want) = Want::of(offset, len, added.call.edition.size) else { return Some(Outcome::Left) };
+        let Some(added) = self.ranges.get(&range) else { return Some(Outcome::Passed) };
+        let Some(want) = Want::of(offset, len, added.call.edition.size) else { return Some(Outcome::Passed) };
         let demand = ClientDemand { file_set: true, ..ClientDemand::default() };
         let call = ForwardedCall { reader: added.reader, want, demand, ..added.call };
         let answer = self.answer.clone();
@@ -341,7 +341,7 @@ impl Desk {
                 self.tickets.insert(step, ticket);
                 None
             }
-            Err(_) => Some(Outcome::Left),
+            Err(_) => Some(Outcome::Passed),
         }
     }
 

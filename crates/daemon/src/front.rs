@@ -19,11 +19,11 @@ use seekless_wire::Settings as Settled;
 use crate::acceptor::TakeOverWish;
 use crate::deliveries::Deliveries;
 use crate::file_sets::FileSetThread;
+use crate::frame_limiter::{FrameLimiter, Weight};
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
 use crate::shares::Shares;
 use crate::statistics::{Shared, Statistics};
-use crate::strikes::{Strikes, Weight};
 use crate::take_over::HandOver;
 
 /// The shared state.
@@ -35,7 +35,7 @@ pub(crate) struct Front {
     /// The rings of reports; `None` in modes that need no reports.
     pub(crate) rings: Option<Mutex<Rings>>,
     pub(crate) shares: Mutex<Shares>,
-    pub(crate) strikes: Mutex<Strikes>,
+    pub(crate) frame_limiter: Mutex<FrameLimiter>,
     pub(crate) file_sets: FileSetThread,
     pub(crate) hand_over: HandOver,
     /// The key with which the daemon proves its identity at the twin.
@@ -67,12 +67,12 @@ impl Front {
     }
 
     /// Counts an invalid frame of this user.
-    pub(crate) fn strike(&self, uid: u32, weight: Weight) {
+    pub(crate) fn count_invalid(&self, uid: u32, weight: Weight) {
         if lock(&self.shares).trusts(uid) {
             return;
         }
-        let mut strikes = lock(&self.strikes);
-        if strikes.count(uid, weight, Instant::now()) && strikes.muted() == 1 {
+        let mut limiter = lock(&self.frame_limiter);
+        if limiter.count(uid, weight, Instant::now()) && limiter.muted() == 1 {
             tracing::warn!(
                 "user {uid} sends too many invalid frames; it is not read for a while. Further cases are only counted (users_muted)"
             );
@@ -142,7 +142,7 @@ impl Front {
 
     /// Publishes counters that are kept elsewhere.
     pub(crate) fn publish(&self) {
-        let muted = lock(&self.strikes).muted();
+        let muted = lock(&self.frame_limiter).muted();
         let rings = self.rings.as_ref().map(|rings| {
             let rings = lock(rings);
             (rings.now() as u64, rings.counts(), rings.dropped())

@@ -1,7 +1,7 @@
 //! The engine's doors for unchanged servers. The paper's Reception (\[L\] 3.2.2).
 //!
 //! ```text
-//!  shims --connect--> acceptor --> thread of that user --request--> reader of that disk (Spindle)
+//!  shims --connect--> acceptor --> thread of that user --request--> disk thread (DiskQueue)
 //!    ^                             (never touches a disk)              |        ^
 //!    |--Working, every second-------------'                       piece|        | progress, done
 //!    |                                                                 v        |
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - The *acceptor* thread (`acceptor`) accepts connections and hands each to the thread of its user. What
-//!   one user may take of shared resources is bounded (`accounts`, `shares`, `strikes`). Reads are reported
-//!   through a ring for each user (`rings`).
+//!   one user may take of shared resources is bounded (`accounts`, `shares`, `frame_limiter`). Reads are
+//!   reported through a ring for each user (`rings`).
 //! - The thread of a user (`user_thread`) takes requests, answers what is resident already, finds the disk of
 //!   each file, sends keepalives to waiting shims, and notices those that disconnect. A descriptor that hangs
 //!   blocks only its own user's thread. What these threads share is in `front`.
@@ -31,6 +31,7 @@
 mod acceptor;
 mod accounts;
 mod activation;
+mod blocked_calls;
 mod callers;
 pub mod cli;
 mod client;
@@ -38,8 +39,8 @@ mod daemon;
 mod deliveries;
 mod engine_args;
 mod file_sets;
+mod frame_limiter;
 mod front;
-mod held;
 mod limbo;
 mod limits;
 mod listener;
@@ -54,7 +55,6 @@ mod settings;
 mod shares;
 mod start_error;
 mod statistics;
-mod strikes;
 mod take_over;
 mod user_thread;
 mod watch;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seekless_engine::{FilesUsed, Foretold};
+use seekless_engine::{FilesUsed, PrefetchedFiles};
 use seekless_kernel::ring::{Consumer, Record};
 use seekless_policy::FileId;
 
@@ -79,7 +79,7 @@ pub(crate) struct Rings {
     warned: bool,
     counts: Counts,
     /// Files that were opened for users that have not shown them.
-    foretold: Option<Arc<Foretold>>,
+    prefetched: Option<Arc<PrefetchedFiles>>,
 }
 
 impl Rings {
@@ -95,7 +95,7 @@ impl Rings {
             last_turn: 0,
             warned: false,
             counts: Counts::default(),
-            foretold: None,
+            prefetched: None,
         }
     }
 
@@ -105,8 +105,8 @@ impl Rings {
     }
 
     /// Adds the files that are opened for users that have not shown them.
-    pub(crate) fn foretelling(self, foretold: Arc<Foretold>) -> Rings {
-        Rings { foretold: Some(foretold), ..self }
+    pub(crate) fn with_prefetched(self, prefetched: Arc<PrefetchedFiles>) -> Rings {
+        Rings { prefetched: Some(prefetched), ..self }
     }
 
     /// Whether there is a ring to empty.
@@ -200,8 +200,8 @@ impl Rings {
         {
             taken += 1;
             let file = FileId { dev: record.dev, ino: record.ino };
-            // Foretold files were opened for this user without proof that the user may read them.
-            if !user.shown.read_or_foretold((uid, file), self.foretold.as_deref(), now) {
+            // Prefetched files were opened for this user without proof that the user may read them.
+            if !user.shown.read_or_prefetched((uid, file), self.prefetched.as_deref(), now) {
                 self.counts.unknown += 1;
                 continue;
             }

@@ -173,7 +173,7 @@ fn pass_on(origin: &Origin, pid: Pid) {
 /// The command line of our daemon.
 fn daemon_words(args: &RunArgs) -> Vec<OsString> {
     let mut words = vec![OsString::from("daemon")];
-    words.extend(args.engine.words());
+    words.extend(args.engine.to_args());
     if let Some(json) = &args.json {
         words.extend(["--json".into(), json.clone().into()]);
     }

@@ -54,7 +54,7 @@ impl DaemonSettings {
 
     /// The mode as in the protocol.
     pub(crate) fn wire_mode(&self) -> wire::Mode {
-        match self.engine.spindle.mode {
+        match self.engine.policy.mode {
             Mode::Off => wire::Mode::Off,
             Mode::Track => wire::Mode::Track,
             Mode::Serialise => wire::Mode::Serialise,
@@ -70,7 +70,7 @@ impl DaemonSettings {
             mode: self.wire_mode(),
             ring,
             settings_ttl_ms: ms(self.settings_ttl),
-            prefetch_bytes: self.engine.spindle.prefetch.0,
+            prefetch_bytes: self.engine.policy.prefetch.0,
         }
     }
 }

@@ -187,9 +187,9 @@ impl Sending {
 fn report(shared: &Shared, calls: &Calls) -> StatusReport {
     let settings = &shared.settings;
     let disks = shared.engine.statistics();
-    let spindle = &settings.engine.spindle;
-    let (prefetch, prefetch_bytes) = match &spindle.sizing {
-        Sizing::Fixed => (spindle.prefetch.to_string(), spindle.prefetch.0),
+    let policy = &settings.engine.policy;
+    let (prefetch, prefetch_bytes) = match &policy.sizing {
+        Sizing::Fixed => (policy.prefetch.to_string(), policy.prefetch.0),
         found => (found.name().to_string(), disks.iter().map(|d| d.size.size).max().unwrap_or(0)),
     };
     let (watch, observe) = match shared.door.get().map(|report| report()) {
@@ -202,10 +202,10 @@ fn report(shared: &Shared, calls: &Calls) -> StatusReport {
         pid: std::process::id(),
         uptime_ms: shared.started.elapsed().as_secs_f64() * 1e3,
         socket: settings.socket.display().to_string(),
-        mode: settings.engine.spindle.mode.name().to_string(),
+        mode: settings.engine.policy.mode.name().to_string(),
         prefetch,
         prefetch_bytes,
-        order: settings.engine.spindle.order.name().to_string(),
+        order: settings.engine.policy.order.name().to_string(),
         single_queue: settings.engine.single_queue,
         counters: shared.counters.lock().map(|c| c.clone()).unwrap_or_default(),
         disks,

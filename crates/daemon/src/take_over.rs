@@ -32,8 +32,8 @@ use crate::client::Client;
 use crate::listener::{Claim, Listener};
 
 /// Maximum time that an old daemon waits, after the handover, for the answers to its accepted connections. A
-/// request is given up earlier (`--give-up`), and then its shim reads for itself, so this is reached only if
-/// something hangs.
+/// request is given up earlier (`--request-timeout`), and then its shim reads for itself, so this is reached
+/// only if something hangs.
 const DRAIN_MAX: Duration = Duration::from_millis(WAIT_MS_MAX);
 
 /// How long an old daemon keeps a connection without a request. A shim sends its request immediately after

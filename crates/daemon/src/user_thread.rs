@@ -35,11 +35,11 @@ use seekless_wire::{
 
 use crate::acceptor::TakeOverWish;
 use crate::client::Client;
-use crate::file_sets::{Added, Said};
+use crate::file_sets::{Added, Message};
+use crate::frame_limiter::Weight;
 use crate::front::Front;
 use crate::shares;
 use crate::statistics;
-use crate::strikes::Weight;
 use crate::take_over::DRAIN_IDLE;
 
 /// Mark of an event of the inbox. Other events carry the number of their connection.
@@ -333,7 +333,7 @@ impl Body {
         for _ in 0..FRAMES {
             let Some(connection) = self.connections.get_mut(&mark) else { return };
             let client = connection.client.clone();
-            if lock(&self.front.strikes).is_muted(uid, Instant::now()) {
+            if lock(&self.front.frame_limiter).is_muted(uid, Instant::now()) {
                 self.front.count(|c| c.connections_muted += 1);
                 return self.hang_up(mark);
             }
@@ -385,14 +385,14 @@ impl Body {
                     let frame = Frame::Settings(settings);
                     let sent = client.send_with(frame, ring.as_ref().map(AsFd::as_fd));
                     if sent.is_err() && (ring.is_none() || client.send(frame).is_err()) {
-                        self.front.strike(uid, Weight::Strike);
+                        self.front.count_invalid(uid, Weight::Invalid);
                     }
                 }
                 (Frame::RingAsk, _) => {
                     match self.front.ring(uid) {
                         Ok(Some(ring)) => {
                             if client.send_with(Frame::Ring, Some(ring.as_fd())).is_err() {
-                                self.front.strike(uid, Weight::Strike);
+                                self.front.count_invalid(uid, Weight::Invalid);
                             }
                         }
                         // Without a ring, reads go unreported, and everything else works.
@@ -404,7 +404,7 @@ impl Body {
                     }
                 }
                 // In other modes shims have nothing to report here.
-                (Frame::Tracked(tracked), _) if self.front.settings.engine.spindle.mode == Mode::Track => {
+                (Frame::Tracked(tracked), _) if self.front.settings.engine.policy.mode == Mode::Track => {
                     let taken = self.front.statistics.send(statistics::Ask::Tracked(tracked));
                     self.front.count(|c| c.tracked_dropped += u64::from(!taken));
                 }
@@ -446,13 +446,13 @@ impl Body {
                 (Frame::FileSetAdd(add), Some(fd)) if connection.file_set => {
                     let fd = Source::passed(fd);
                     fd.closed_by(&connection.closer);
-                    let said = self.added(mark, add, fd);
-                    if !self.front.file_sets.tell(said) {
+                    let message = self.added(mark, add, fd);
+                    if !self.front.file_sets.tell(message) {
                         return self.hang_up(mark);
                     }
                 }
                 (Frame::FileSetTook { range, read }, _) if connection.file_set => {
-                    if !self.front.file_sets.tell(Said::Took { set: mark, range, read }) {
+                    if !self.front.file_sets.tell(Message::Took { set: mark, range, read }) {
                         return self.hang_up(mark);
                     }
                 }
@@ -477,14 +477,14 @@ impl Body {
         let wire = front.told(uid);
         let pass = |reason| client.reply(Frame::Answer(Answer::pass(reason, wire)));
         // In mode prefetch, shims read ahead for themselves.
-        if !front.settings.engine.spindle.mode.serialises() {
+        if !front.settings.engine.policy.mode.serialises() {
             front.count(|c| c.passed_mode += 1);
             return pass(PassReason::Mode);
         }
         let Ok(call) = ForwardedCall::of(fd.as_fd(), need.offset, need.length) else {
             front.count(|c| c.passed_bad_request += 1);
             pass(PassReason::BadRequest);
-            return front.strike(uid, Weight::Strike);
+            return front.count_invalid(uid, Weight::Invalid);
         };
         let demand = ClientDemand { random: need.reads_at_random(), ..ClientDemand::default() };
         let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, demand, ..call };
@@ -533,7 +533,7 @@ impl Body {
                 let device_ttl_ms = u32::try_from(front.settings.device_ttl.as_millis()).unwrap_or(u32::MAX);
                 let answer = Answer { device_ttl_ms, ..Answer::pass(PassReason::NotADisk, wire) };
                 client.reply(Frame::Answer(answer));
-                front.strike(uid, Weight::InGoodFaith);
+                front.count_invalid(uid, Weight::InGoodFaith);
             }
             Err(Refused::Mode) => {
                 front.count(|c| c.passed_mode += 1);
@@ -542,7 +542,7 @@ impl Body {
             Err(Refused::BadRequest) => {
                 front.count(|c| c.passed_bad_request += 1);
                 pass(PassReason::BadRequest);
-                front.strike(uid, Weight::Strike);
+                front.count_invalid(uid, Weight::Invalid);
             }
             Err(Refused::Full) => {
                 front.count(|c| c.passed_full += 1);
@@ -563,7 +563,7 @@ impl Body {
 
     /// Requests a file set for a connection. In a mode that serves no call there is none.
     fn begin_file_set(&mut self, mark: u64, client: Arc<Client>, window: u64) {
-        let serves = self.front.settings.engine.spindle.mode.serialises();
+        let serves = self.front.settings.engine.policy.mode.serialises();
         if !serves || self.front.shared.passing.now(Instant::now()) {
             let none = FileSet { reason: PassReason::Mode, ranges: 0, window_bytes: 0 };
             let _ = client.send(Frame::FileSet(none));
@@ -571,14 +571,14 @@ impl Body {
         }
         let user = (!lock(&self.front.shares).trusts(self.uid)).then_some(self.uid);
         // If the message cannot be sent, the set is refused by disconnecting.
-        if !self.front.file_sets.tell(Said::Open { set: mark, client, user, window }) {
+        if !self.front.file_sets.tell(Message::Open { set: mark, client, user, window }) {
             self.hang_up(mark);
         }
     }
 
     /// A range of a file set, with its disk. A range that cannot be read there is left to its reader.
-    fn added(&self, mark: u64, add: FileSetAdd, fd: Source) -> Said {
-        let left = |reason| Said::Left { set: mark, range: add.range, reason };
+    fn added(&self, mark: u64, add: FileSetAdd, fd: Source) -> Message {
+        let left = |reason| Message::Passed { set: mark, range: add.range, reason };
         if self.front.shared.passing.now(Instant::now()) {
             return left(PassReason::Mode);
         }
@@ -590,7 +590,7 @@ impl Body {
             return left(PassReason::Full);
         }
         match self.front.engine.disk_of(call.file, fd.as_fd()) {
-            Ok(disk) => Said::Add {
+            Ok(disk) => Message::Add {
                 set: mark,
                 range: add.range,
                 added: Box::new(Added {
@@ -614,7 +614,7 @@ impl Body {
         self.front.count(|c| c.frames_refused += 1);
         if let Some(connection) = self.connections.get(&mark) {
             let _ = connection.client.send(Frame::Refuse(Refuse { reason, kind }));
-            self.front.strike(self.uid, Weight::Strike);
+            self.front.count_invalid(self.uid, Weight::Invalid);
         }
         self.hang_up(mark);
     }
@@ -622,7 +622,7 @@ impl Body {
     /// The other side has closed, perhaps without a frame.
     fn left(&mut self, mark: u64) {
         if self.connections.get(&mark).is_some_and(|connection| !connection.spoke) {
-            self.front.strike(self.uid, Weight::InGoodFaith);
+            self.front.count_invalid(self.uid, Weight::InGoodFaith);
         }
         self.hang_up(mark);
     }

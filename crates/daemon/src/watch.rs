@@ -7,8 +7,8 @@
 //!        v                                                       |
 //!  event threads --in memory: released at once     worker process: event threads, keeper, and a daemon's
 //!        |                                                  readers, shared with the socket door
-//!        `--missing: Held --> reader of that disk --> answer: released
-//!                       \--> Registry: released when its time is up
+//!        `--missing: BlockedCall --> disk thread --> answer: released
+//!                              \--> Registry: released when its time is up
 //! ```
 //!
 //! - [`events`]: the event threads. They never touch a disk: no file is opened or read; residency is queried
@@ -96,10 +96,13 @@ impl Door {
             group: group.clone(),
             settings: daemon.settings(),
             engine: daemon.engine(),
-            registry: Arc::new(crate::held::Registry::new(settings.answer_within, settings.held_max)),
+            registry: Arc::new(crate::blocked_calls::Registry::new(
+                settings.answer_within,
+                settings.held_max,
+            )),
             files: Files::new(settings.ignore_resident),
             followed: Mutex::new(FilesUsed::new(keep)),
-            foretold: daemon.engine().foretold(),
+            prefetched: daemon.engine().prefetched(),
             folders: folders.clone(),
             pauses: Pauses::of(folders.devs(), keep),
             limits: daemon.limits(),

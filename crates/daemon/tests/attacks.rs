@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Bench, Client, Heard, cold_file};
+use common::{Bench, Client, Reply, cold_file};
 use gated::Gated;
 use rustix::process::Uid;
 use seekless_daemon::{Daemon, DaemonSettings};
@@ -198,7 +198,7 @@ fn attacker() {
                 Ok(client) => {
                     let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
                     let sent = fdpass::send(client.0.as_fd(), hello.as_bytes(), None);
-                    sent.is_err() || client.hear() == Heard::Closed
+                    sent.is_err() || client.hear() == Reply::Closed
                 }
                 Err(_) => true,
             };
@@ -378,7 +378,7 @@ fn a_daemon_that_was_killed_and_cannot_end_is_replaced() {
     };
     assert!(killed.child.try_wait().unwrap().is_none(), "it has ended, so this shows nothing");
     assert!(next.status().is_some());
-    let Heard::Other("Settings") = ({
+    let Reply::Other("Settings") = ({
         let client = connect();
         client.send(Frame::Hello { pid: 1, ring: false }, None);
         client.hear()

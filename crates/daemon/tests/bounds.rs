@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Heard, cached, cold_file};
+use common::{Bench, Reply, cached, cold_file};
 use seekless_base::{Bytes, Nanos};
 use seekless_wire::{Call, PassReason, Verdict};
 
@@ -12,8 +12,8 @@ const M: u64 = 1 << 20;
 #[test]
 fn a_full_queue_passes_and_answers_everybody() {
     let bench = Bench::start(|s| {
-        s.engine.spindle.queue_max = 1;
-        s.engine.spindle.prefetch = Bytes::mib(1);
+        s.engine.policy.queue_max = 1;
+        s.engine.policy.prefetch = Bytes::mib(1);
     });
     let files: Vec<_> = (0..4).map_while(|_| cold_file(8 << 20)).collect();
     let mut clients = Vec::new();
@@ -37,7 +37,7 @@ fn more_connections_than_allowed_are_closed_at_once() {
     let bench = Bench::start(|s| s.connections_max = 3);
     let held: Vec<_> = (0..3).map(|_| bench.client()).collect();
     bench.until("three connections", |s| s.counters.connections_now == 3);
-    assert_eq!(bench.client().hear(), Heard::Closed);
+    assert_eq!(bench.client().hear(), Reply::Closed);
     drop(held);
     bench.until("room again", |s| s.counters.connections_now == 0);
     let Some(file) = cold_file(M as usize) else { return };
@@ -49,8 +49,8 @@ fn more_connections_than_allowed_are_closed_at_once() {
 #[test]
 fn a_client_that_hangs_up_is_forgotten() {
     let bench = Bench::start(|s| {
-        s.engine.spindle.reads_in_flight = 1;
-        s.engine.spindle.prefetch = Bytes::mib(8);
+        s.engine.policy.reads_in_flight = 1;
+        s.engine.policy.prefetch = Bytes::mib(8);
     });
     let Some(file) = cold_file(64 << 20) else { return };
     for round in 0..20 {
@@ -94,7 +94,7 @@ fn advice_is_followed_although_its_giver_hangs_up() {
 /// every request is.
 #[test]
 fn requests_are_given_up_in_time() {
-    let bench = Bench::start(|s| s.engine.spindle.wait_max = Nanos::ZERO);
+    let bench = Bench::start(|s| s.engine.policy.wait_max = Nanos::ZERO);
     let Some(file) = cold_file(4 << 20) else { return };
     let client = bench.client();
     client.need(&file, Call::Read, 0, M);
@@ -104,7 +104,7 @@ fn requests_are_given_up_in_time() {
 
 #[test]
 fn stopping_answers_or_closes_everybody() {
-    let bench = Bench::start(|s| s.engine.spindle.reads_in_flight = 1);
+    let bench = Bench::start(|s| s.engine.policy.reads_in_flight = 1);
     let Some(file) = cold_file(64 << 20) else { return };
     let clients: Vec<_> = (0..32)
         .map(|i| {
@@ -118,12 +118,12 @@ fn stopping_answers_or_closes_everybody() {
     drop(bench);
     for client in clients {
         match client.hear() {
-            Heard::Answer(a) if a.verdict == Verdict::Resident || a.reason == PassReason::Closing => {}
-            Heard::Closed => {}
+            Reply::Answer(a) if a.verdict == Verdict::Resident || a.reason == PassReason::Closing => {}
+            Reply::Closed => {}
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(idle.hear(), Heard::Closed);
+    assert_eq!(idle.hear(), Reply::Closed);
 }
 
 /// A silent connection is closed in the end. (Five seconds; the slowest test here.)
@@ -131,6 +131,6 @@ fn stopping_answers_or_closes_everybody() {
 fn silent_connections_are_closed() {
     let bench = Bench::start(|_| {});
     let client = bench.client();
-    assert_eq!(client.hear(), Heard::Closed);
+    assert_eq!(client.hear(), Reply::Closed);
     drop(bench);
 }

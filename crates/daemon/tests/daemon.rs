@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
-use common::{Bench, Heard, cached, cold_file};
+use common::{Bench, Reply, cached, cold_file};
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_daemon::{Daemon, DaemonSettings, StartError};
 use seekless_frontend::control;
@@ -21,7 +21,7 @@ const M: u64 = 1 << 20;
 
 #[test]
 fn a_missing_range_becomes_resident_with_its_prefetch() {
-    let bench = Bench::start(|s| s.engine.spindle.prefetch = Bytes::mib(4));
+    let bench = Bench::start(|s| s.engine.policy.prefetch = Bytes::mib(4));
     let Some(file) = cold_file(16 << 20) else { return };
     let client = bench.client();
     client.need(&file, Call::Pread, 2 * M, 512 << 10);
@@ -52,7 +52,7 @@ fn a_missing_range_becomes_resident_with_its_prefetch() {
 
 #[test]
 fn serialise_reads_what_was_asked_and_no_more() {
-    let bench = Bench::start(|s| s.engine.spindle.mode = Mode::Serialise);
+    let bench = Bench::start(|s| s.engine.policy.mode = Mode::Serialise);
     let Some(file) = cold_file(4 << 20) else { return };
     let client = bench.client();
     client.need(&file, Call::Read, M, 256 << 10);
@@ -65,7 +65,7 @@ fn the_other_modes_pass_at_once_and_tell_the_mode() {
     for (mode, told) in
         [(Mode::Off, WireMode::Off), (Mode::Track, WireMode::Track), (Mode::Prefetch, WireMode::Prefetch)]
     {
-        let bench = Bench::start(|s| s.engine.spindle.mode = mode);
+        let bench = Bench::start(|s| s.engine.policy.mode = mode);
         let Some(file) = cold_file(M as usize) else { return };
         let client = bench.client();
         client.need(&file, Call::Read, 0, M);
@@ -137,18 +137,18 @@ fn garbage_is_refused_and_the_daemon_goes_on() {
     ] {
         let client = bench.client();
         client.send_bytes(bytes, fd);
-        let Heard::Refuse(Refuse { reason: told, .. }) = client.hear() else {
+        let Reply::Refuse(Refuse { reason: told, .. }) = client.hear() else {
             panic!("{what} was not refused")
         };
         assert_eq!(told, reason, "{what}");
-        assert_eq!(client.hear(), Heard::Closed, "{what}");
+        assert_eq!(client.hear(), Reply::Closed, "{what}");
     }
     let client = bench.client();
     client.send(Frame::StatusAsk, Some(fd));
-    assert!(matches!(client.hear(), Heard::Refuse(_)), "a descriptor nobody asked for");
+    assert!(matches!(client.hear(), Reply::Refuse(_)), "a descriptor nobody asked for");
     let hello = bench.client();
     hello.send(Frame::Hello { pid: 1, ring: false }, None);
-    assert_eq!(hello.hear(), Heard::Other("Settings"));
+    assert_eq!(hello.hear(), Reply::Other("Settings"));
     // Counters are published once the frames that arrived together are processed.
     bench.until("ten frames refused", |status| status.counters.frames_refused == 10);
 }
@@ -166,7 +166,7 @@ fn an_end_of_file_that_moved_is_no_hang() {
 
 #[test]
 fn status_and_settings_are_told() {
-    let bench = Bench::start(|s| s.engine.spindle.prefetch = Bytes::mib(3));
+    let bench = Bench::start(|s| s.engine.policy.prefetch = Bytes::mib(3));
     let settings = control::settings(&bench.socket).unwrap();
     assert_eq!((settings.mode, settings.prefetch_bytes), (WireMode::Both, 3 * M));
     let (text, report) = control::status(&bench.socket).unwrap();
@@ -177,7 +177,7 @@ fn status_and_settings_are_told() {
 
 #[test]
 fn tracked_calls_become_a_profile() {
-    let bench = Bench::start(|s| s.engine.spindle.mode = Mode::Track);
+    let bench = Bench::start(|s| s.engine.policy.mode = Mode::Track);
     let client = bench.client();
     for i in 1..=100 {
         let tracked = Tracked {

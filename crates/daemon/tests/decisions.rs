@@ -197,9 +197,9 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
         let mut ahead = AheadConfig { hold: true, ..AheadConfig::default() };
         // Bytes fetched for a client that is gone are given back during the test.
         ahead.streams.idle = Nanos::from_secs(5);
-        settings.engine.spindle.ahead = Some(ahead);
-        settings.engine.spindle.reads_in_flight = 1;
-        settings.engine.spindle.prefetch = Bytes::mib(1);
+        settings.engine.policy.ahead = Some(ahead);
+        settings.engine.policy.reads_in_flight = 1;
+        settings.engine.policy.prefetch = Bytes::mib(1);
         settings.engine.decisions = Some(log);
     });
     let mut server = Server::start(&bench, &disk);

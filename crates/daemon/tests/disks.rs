@@ -5,7 +5,7 @@ mod common;
 #[path = "common/gated.rs"]
 mod gated;
 
-use common::{Bench, Heard, cached};
+use common::{Bench, Reply, cached};
 use gated::Gated;
 use seekless_base::{Bytes, Nanos};
 use seekless_policy::OrderKind;
@@ -37,7 +37,7 @@ fn a_hanging_disk_holds_up_nobody_else() {
     hanging.set_closed(false);
     for client in stuck {
         let (heard, working) = client.hear_counting();
-        let Heard::Answer(answer) = heard else { panic!("{heard:?}") };
+        let Reply::Answer(answer) = heard else { panic!("{heard:?}") };
         assert_eq!(answer.verdict, Verdict::Resident);
         assert!(working >= 2, "heard from us {working} times while the disk hung");
     }
@@ -45,7 +45,7 @@ fn a_hanging_disk_holds_up_nobody_else() {
 
 #[test]
 fn nobody_waits_longer_than_the_bound_and_the_disk_is_used_again() {
-    let bench = Bench::start(|s| s.engine.spindle.wait_max = Nanos::from_millis(300));
+    let bench = Bench::start(|s| s.engine.policy.wait_max = Nanos::from_millis(300));
     let Some(disk) = Gated::mount() else { return };
     disk.set_closed(true);
     let file = disk.open(2);
@@ -62,7 +62,7 @@ fn nobody_waits_longer_than_the_bound_and_the_disk_is_used_again() {
 /// An error passes the requests it affects, whose clients then get it themselves, and no others.
 #[test]
 fn a_read_error_passes_only_those_it_concerns() {
-    let bench = Bench::start(|s| s.engine.spindle.prefetch = Bytes::mib(2));
+    let bench = Bench::start(|s| s.engine.policy.prefetch = Bytes::mib(2));
     let Some(disk) = Gated::mount() else { return };
     disk.fail(M..M + 4096);
     let file = disk.open(2);
@@ -85,9 +85,9 @@ fn a_read_error_passes_only_those_it_concerns() {
 #[test]
 fn the_disk_sees_one_long_read_after_the_other() {
     let bench = Bench::start(|s| {
-        s.engine.spindle.reads_in_flight = 1;
-        s.engine.spindle.prefetch = Bytes::mib(2);
-        s.engine.spindle.order = OrderKind::Sweep;
+        s.engine.policy.reads_in_flight = 1;
+        s.engine.policy.prefetch = Bytes::mib(2);
+        s.engine.policy.order = OrderKind::Sweep;
     });
     let Some(disk) = Gated::mount() else { return };
     // The first request occupies the disk while the others queue up, in no order: they are one batch.

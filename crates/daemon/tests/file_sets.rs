@@ -25,7 +25,7 @@ const NEVER: Duration = Duration::from_secs(30);
 
 /// A frame received by a program.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum FileSetReply {
     Set(FileSet),
     Ready(FileSetReady),
     Refused,
@@ -33,23 +33,23 @@ enum Said {
 }
 
 /// The next frame, if one arrives within this time.
-fn hear_within(client: &Client, within: Duration) -> Option<Said> {
+fn hear_within(client: &Client, within: Duration) -> Option<FileSetReply> {
     let until = Instant::now() + within;
     let mut packet = [0u8; FRAME_BYTES_MAX];
     loop {
         match fdpass::receive(client.0.as_fd(), &mut packet) {
-            Ok(r) if r.length == 0 => return Some(Said::Closed),
+            Ok(r) if r.length == 0 => return Some(FileSetReply::Closed),
             Ok(r) => match Frame::decode(&packet[..r.length]).unwrap() {
-                Frame::FileSet(set) => return Some(Said::Set(set)),
-                Frame::FileSetReady(ready) => return Some(Said::Ready(ready)),
-                Frame::Refuse(_) => return Some(Said::Refused),
+                Frame::FileSet(set) => return Some(FileSetReply::Set(set)),
+                Frame::FileSetReady(ready) => return Some(FileSetReply::Ready(ready)),
+                Frame::Refuse(_) => return Some(FileSetReply::Refused),
                 other => panic!("{}", other.name()),
             },
             Err(Errno::AGAIN) => {
                 let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
                 poll(&mut [PollFd::new(&client.0, PollFlags::IN)], Some(&timeout)).unwrap();
             }
-            Err(Errno::CONNRESET | Errno::PIPE) => return Some(Said::Closed),
+            Err(Errno::CONNRESET | Errno::PIPE) => return Some(FileSetReply::Closed),
             Err(error) => panic!("{error}"),
         }
         if Instant::now() >= until {
@@ -58,13 +58,13 @@ fn hear_within(client: &Client, within: Duration) -> Option<Said> {
     }
 }
 
-fn hear(client: &Client) -> Said {
+fn hear(client: &Client) -> FileSetReply {
     hear_within(client, NEVER).expect("the daemon does not answer")
 }
 
 fn ready(client: &Client) -> (u32, PassReason) {
     match hear(client) {
-        Said::Ready(ready) => (ready.range, ready.reason),
+        FileSetReply::Ready(ready) => (ready.range, ready.reason),
         other => panic!("{other:?}"),
     }
 }
@@ -72,7 +72,7 @@ fn ready(client: &Client) -> (u32, PassReason) {
 fn open_set(client: &Client, window_bytes: u64) -> FileSet {
     client.send(Frame::FileSetAsk { window_bytes }, None);
     match hear(client) {
-        Said::Set(set) => set,
+        FileSetReply::Set(set) => set,
         other => panic!("{other:?}"),
     }
 }
@@ -93,7 +93,7 @@ fn took(client: &Client, range: u32) {
 
 /// A daemon that reads ahead, as by default.
 fn following() -> Bench {
-    Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()))
+    Bench::start(|s| s.engine.policy.ahead = Some(AheadConfig::default()))
 }
 
 #[test]
@@ -260,12 +260,12 @@ fn bounds_are_kept_whatever_a_program_says() {
     // Ranges without a set.
     let client = bench.client();
     add(&client, 1, &file, (0, M), ADDRESS_UNKNOWN);
-    assert_eq!(hear(&client), Said::Refused);
+    assert_eq!(hear(&client), FileSetReply::Refused);
     // A second set on one connection.
     let client = bench.client();
     open_set(&client, M);
     client.send(Frame::FileSetAsk { window_bytes: M }, None);
-    assert_eq!(hear(&client), Said::Refused);
+    assert_eq!(hear(&client), FileSetReply::Refused);
     // A number used twice, an unknown range, more ranges than allowed.
     let client = bench.client();
     let set = open_set(&client, 4096);
@@ -298,7 +298,7 @@ fn bounds_are_kept_whatever_a_program_says() {
 #[test]
 fn a_mode_that_serves_no_call_has_no_file_set() {
     for mode in [Mode::Off, Mode::Track, Mode::Prefetch] {
-        let bench = Bench::start(|s| s.engine.spindle.mode = mode);
+        let bench = Bench::start(|s| s.engine.policy.mode = mode);
         let set = open_set(&bench.client(), M);
         assert_eq!((set.reason, set.ranges), (PassReason::Mode, 0), "{mode:?}");
     }

@@ -146,7 +146,7 @@ fn who_is_limited_gets_no_more_than_its_limit_and_others_all() {
         Ok(made) => made,
         Err(why) => return println!("skipped: {why}"),
     };
-    let bench = Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()));
+    let bench = Bench::start(|s| s.engine.policy.ahead = Some(AheadConfig::default()));
     let (slow, fast) = (disk.file("slow", 96), disk.file("fast", 64));
     let limited = start(&slow, &bench.socket, Some(&group));
     let free = start(&fast, &bench.socket, None);
@@ -179,7 +179,7 @@ fn a_group_below_a_limited_one_is_limited_too() {
     };
     let below = Group(group.0.join("below"));
     fs::create_dir(&below.0).unwrap();
-    let bench = Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()));
+    let bench = Bench::start(|s| s.engine.policy.ahead = Some(AheadConfig::default()));
     let path = disk.file("film", 8);
     ended(start(&path, &bench.socket, Some(&below)));
     let counters = bench.status().counters;

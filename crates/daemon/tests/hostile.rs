@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
-use common::{Bench, Client, Heard, cold_file};
+use common::{Bench, Client, Reply, cold_file};
 use gated::Gated;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::process::Uid;
@@ -81,7 +81,7 @@ fn record(file: &File, offset: u64, len: u64) -> Record {
 
 /// A daemon that follows streams, as the program does by default.
 fn following() -> Bench {
-    Bench::start(|s| s.engine.spindle.ahead = Some(Default::default()))
+    Bench::start(|s| s.engine.policy.ahead = Some(Default::default()))
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn a_ring_made_impossible_stops_nobodys_reports() {
 #[test]
 fn one_user_does_not_fill_the_queue_of_a_disk() {
     let bench = Bench::start(|s| {
-        s.engine.spindle.queue_max = 8;
-        s.engine.spindle.prefetch = Bytes::kib(64);
+        s.engine.policy.queue_max = 8;
+        s.engine.policy.prefetch = Bytes::kib(64);
     });
     let Some(disk) = Gated::mount() else { return };
     disk.set_closed(true);
@@ -165,7 +165,7 @@ fn one_user_does_not_fill_the_queue_of_a_disk() {
 
 #[test]
 fn asking_and_hanging_up_is_bounded() {
-    let bench = Bench::start(|s| s.engine.spindle.queue_max = 8);
+    let bench = Bench::start(|s| s.engine.policy.queue_max = 8);
     let Some(disk) = Gated::mount() else { return };
     disk.set_closed(true);
     let start = Instant::now();
@@ -267,8 +267,8 @@ fn answers_that_are_never_read_hold_up_nobody() {
     }
     loop {
         match twice.hear() {
-            Heard::Other("StatusPart") => {}
-            Heard::Refuse(_) | Heard::Closed => break,
+            Reply::Other("StatusPart") => {}
+            Reply::Refuse(_) | Reply::Closed => break,
             other => panic!("{other:?}"),
         }
         twice.send(Frame::StatusAsk, None);
@@ -294,7 +294,7 @@ fn reports_of_calls_are_refused_where_nobody_wants_them() {
         duration_ns: 1,
     };
     client.send(Frame::Tracked(tracked), None);
-    assert!(matches!(client.hear(), Heard::Refuse(_)));
+    assert!(matches!(client.hear(), Reply::Refuse(_)));
     assert!(bench.status().calls.is_empty());
 }
 
@@ -354,7 +354,7 @@ fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
         let client = client_of(&bench, MALLORY).unwrap();
         let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
         if fdpass::send(client.0.as_fd(), hello.as_bytes(), None).is_ok()
-            && client.hear() == Heard::Other("Settings")
+            && client.hear() == Reply::Other("Settings")
         {
             break;
         }

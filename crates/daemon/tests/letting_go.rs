@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use common::{Bench, Heard, cached};
+use common::{Bench, Reply, cached};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use seekless_frontend::control;
 use seekless_policy::AheadConfig;
@@ -48,7 +48,7 @@ fn held(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn bench() -> Bench {
-    Bench::start(|s| s.engine.spindle.ahead = Some(AheadConfig::default()))
+    Bench::start(|s| s.engine.policy.ahead = Some(AheadConfig::default()))
 }
 
 /// A client misses on the first MiB of a file and reads it, twice, so that data is read ahead and held.
@@ -178,7 +178,7 @@ fn holes_are_answered_and_neither_read_nor_counted() {
         client.need(&file, Call::Pread, at, len);
         client.hear()
     };
-    let resident = |heard: &Heard| matches!(heard, Heard::Answer(a) if a.verdict == Verdict::Resident);
+    let resident = |heard: &Reply| matches!(heard, Reply::Answer(a) if a.verdict == Verdict::Resident);
     for at in (2..64).chain(65..96) {
         let heard = need(at * M, M);
         assert!(resident(&heard), "{at}: {heard:?}");

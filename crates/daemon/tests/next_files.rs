@@ -98,8 +98,8 @@ fn ring(client: &Client) -> OwnedFd {
 
 fn bench(next_files: bool, log: Option<Arc<DecisionLog>>) -> Bench {
     Bench::start(|settings| {
-        settings.engine.spindle.mode = Mode::Both;
-        settings.engine.spindle.ahead = Some(AheadConfig::default());
+        settings.engine.policy.mode = Mode::Both;
+        settings.engine.policy.ahead = Some(AheadConfig::default());
         settings.engine.next_files = next_files;
         settings.engine.decisions = log;
     })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Bench, Heard, cached, cold_file};
+use common::{Bench, Reply, cached, cold_file};
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_frontend::control;
 use seekless_wire::{Call, Frame, PASS_ALL_UNTIL_TOLD, PassReason, Verdict};
@@ -39,7 +39,7 @@ fn a_prover_that_dies_leaves_the_server_served() {
     let bench = Bench::start(|_| {});
     let client = bench.client();
     client.send(Frame::PassAll { lease_ms: 2_000 }, None);
-    assert_eq!(client.hear(), Heard::Other("PassAll"));
+    assert_eq!(client.hear(), Reply::Other("PassAll"));
     assert!(bench.status().passes_all);
     // Its connection ends, so the lease is not renewed.
     drop(client);

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use common::{Bench, Client, Heard};
+use common::{Bench, Client, Reply};
 use gated::Gated;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_frontend::control;
@@ -223,7 +223,7 @@ fn a_call_that_waits_is_answered_by_the_daemon_it_asked() {
     // Meanwhile the new one gets a request.
     let other = service.client();
     other.send(Frame::Hello { pid: 1, ring: false }, None);
-    assert_eq!(other.hear(), Heard::Other("Settings"));
+    assert_eq!(other.hear(), Reply::Other("Settings"));
     disk.set_closed(false);
     assert_eq!(waiting.answer().verdict, Verdict::Resident);
     until("the end of the old one", || ended(old));
@@ -277,8 +277,8 @@ fn without_a_daemon_the_first_one_starts() {
 fn refused(client: &Client, step: TakeOverStep) -> Option<RefuseReason> {
     client.send(Frame::TakeOver { step, ring: 0 }, None);
     match client.hear() {
-        Heard::Refuse(refuse) => Some(refuse.reason),
-        Heard::Other("TakeOver") => None,
+        Reply::Refuse(refuse) => Some(refuse.reason),
+        Reply::Other("TakeOver") => None,
         other => panic!("{other:?}"),
     }
 }
@@ -325,9 +325,9 @@ fn of_two_that_take_over_one_is_refused() {
     // The sockets, and then the last frame.
     let last = |client: &Client| loop {
         match client.hear() {
-            Heard::Other("TakeOver") => {}
-            Heard::Refuse(refuse) => break Some(refuse.reason),
-            Heard::Closed => break None,
+            Reply::Other("TakeOver") => {}
+            Reply::Refuse(refuse) => break Some(refuse.reason),
+            Reply::Closed => break None,
             other => panic!("{other:?}"),
         }
     };

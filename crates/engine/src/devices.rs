@@ -23,7 +23,7 @@ use crate::lock;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::start::{AllDisks, DiskThread, Told};
+use crate::start::{AllDisks, DiskThread, DiskTopology};
 use crate::volume::Volume;
 
 /// Maximum number of cached devices, and of disks with a thread of their own. Disks beyond it share the
@@ -342,14 +342,14 @@ impl Devices {
         if let Some((index, _)) = known.filter(same) {
             return Ok(index);
         }
-        let told = match joined {
-            0 => Told::Name,
+        let topology = match joined {
+            0 => DiskTopology::Name,
             _ => {
                 let own = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
-                Told::Joined(joined, Volume::of(own, believed()).map(Box::new))
+                DiskTopology::Joined(joined, Volume::of(own, believed()).map(Box::new))
             }
         };
-        let started = DiskThread::start(name, told, &self.settings, self.all.clone())?;
+        let started = DiskThread::start(name, topology, &self.settings, self.all.clone())?;
         let index = match known.map(|known| known.0).or(free) {
             // The old thread passes its waiting requests and ends by itself.
             Some(index) => {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never, select_biased};
 use seekless_base::Nanos;
-use seekless_kernel::prefetch::{Source, give_back};
+use seekless_kernel::prefetch::{Source, drop_range};
 use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
@@ -167,7 +167,9 @@ impl DiskLoop {
                     self.event(event);
                 }
             }
-            Message::Release { file, offset, len } => self.event(Event::Release { file, offset, len }),
+            Message::CachedAbove { file, offset, len } => {
+                self.event(Event::CachedAbove { file, offset, len })
+            }
             Message::Cancel(id) => self.event(Event::Cancel(id)),
             Message::Took { id, read } => self.event(Event::Took { request: id, read }),
         }
@@ -236,7 +238,7 @@ impl DiskLoop {
             }
             Action::Drop { file, offset, len } => {
                 if let Some(open) = self.files.get(file) {
-                    give_back(&open.source, offset, len);
+                    drop_range(&open.source, offset, len);
                 }
             }
             Action::Probe { file, offset, len } => {

@@ -149,8 +149,8 @@ pub(crate) enum Message {
         /// Dropped when the files are closed.
         left: Arc<Left>,
     },
-    /// Bytes that a cache above has now ([`seekless_policy::Event::Release`]).
-    Release {
+    /// Bytes that a cache above has now ([`seekless_policy::Event::CachedAbove`]).
+    CachedAbove {
         file: FileId,
         /// First byte.
         offset: u64,
@@ -171,9 +171,10 @@ impl Message {
     /// Whether it only reports reads. If lost, the engine is slower but correct.
     pub(crate) fn is_report(&self) -> bool {
         match self {
-            Message::Hit(_) | Message::Access { .. } | Message::Missed { .. } | Message::Release { .. } => {
-                true
-            }
+            Message::Hit(_)
+            | Message::Access { .. }
+            | Message::Missed { .. }
+            | Message::CachedAbove { .. } => true,
             Message::Ask(_)
             | Message::Opened { .. }
             | Message::Leave { .. }
@@ -192,7 +193,7 @@ impl fmt::Debug for Message {
             Message::Opened { .. } => "Opened",
             Message::Leave { .. } => "Leave",
             Message::Missed { .. } => "Missed",
-            Message::Release { .. } => "Release",
+            Message::CachedAbove { .. } => "CachedAbove",
             Message::Cancel(_) => "Cancel",
             Message::Took { .. } => "Took",
         })

@@ -9,7 +9,7 @@ use crate::bitrates::{BitratesReport, Table};
 use crate::devices::{Devices, SharedDevices};
 use crate::lock;
 use crate::metadata::{Keeper, MetadataReport};
-use crate::next_files::Foretold;
+use crate::next_files::PrefetchedFiles;
 use crate::opener::Opener;
 use crate::report::DiskReport;
 use crate::settings::Settings;
@@ -61,8 +61,8 @@ impl Engine {
     }
 
     /// Files that were brought in for users that have not opened them.
-    pub fn foretold(&self) -> Arc<Foretold> {
-        lock(&self.shared.devices).all().foretold.clone()
+    pub fn prefetched(&self) -> Arc<PrefetchedFiles> {
+        lock(&self.shared.devices).all().prefetched.clone()
     }
 
     /// The disk threads, for a door that finds them itself.
@@ -100,7 +100,7 @@ impl Engine {
 
     /// Bytes a second at which a file is played: configured, else from the table of bitrates.
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
-        let configured = self.shared.settings.spindle.bitrate;
+        let configured = self.shared.settings.policy.bitrate;
         configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
     }
 

@@ -61,7 +61,7 @@ pub use files_used::FilesUsed;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use machine::page_cache;
 pub use metadata::MetadataReport;
-pub use next_files::Foretold;
+pub use next_files::PrefetchedFiles;
 pub use opener::Opener;
 pub use report::{DiskReport, Durations, FileSetUse};
 pub use settings::Settings;

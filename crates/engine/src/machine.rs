@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use seekless_base::{Bytes, Nanos};
 use seekless_kernel::memory::{anonymous, page_cache_limit, pressure, swapped_in};
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::pool::{Held, Pool};
+use seekless_policy::pool::{MemoryUse, Pool};
 use seekless_policy::{Event, FileId, MemoryLimit};
 
 use crate::disk_thread::DiskLoop;
@@ -49,10 +49,10 @@ impl SharedMemory {
         self.disks.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The part of `limit` for a disk that holds `held`.
-    fn report(&self, disk: u64, limit: Bytes, held: Held) -> Bytes {
+    /// The part of `limit` for a disk whose memory use is this.
+    fn report(&self, disk: u64, limit: Bytes, memory_use: MemoryUse) -> Bytes {
         let now = Nanos::from_secs_f64(self.began.elapsed().as_secs_f64());
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner).report(now, disk, limit, held)
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner).report(now, disk, limit, memory_use)
     }
 }
 
@@ -64,14 +64,14 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The memory of a disk that holds `held`.
-    pub(crate) fn limit(&mut self, shared: &SharedMemory, disk: u64, held: Held) -> MemoryLimit {
+    /// The memory of a disk whose memory use is this.
+    pub(crate) fn limit(&mut self, shared: &SharedMemory, disk: u64, memory_use: MemoryUse) -> MemoryLimit {
         let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
         let before = std::mem::replace(&mut self.swapped_in, swapped_in());
         let swaps = before.zip(self.swapped_in).is_some_and(|(before, now)| now > before);
         let all = Bytes(cache.saturating_sub(anonymous().unwrap_or(0)));
         MemoryLimit {
-            bytes: shared.report(disk, all, held),
+            bytes: shared.report(disk, all, memory_use),
             tasks_wait: swaps && pressure().is_some_and(|part| part >= PRESSURE),
         }
     }
@@ -93,7 +93,7 @@ impl DiskLoop {
             return;
         }
         self.memory_due = now + Duration::from_nanos(REPORT_EVERY.0);
-        let limit = self.machine.limit(&self.memory, self.number, self.engine.held());
+        let limit = self.machine.limit(&self.memory, self.number, self.engine.memory_use());
         self.event(Event::MemoryLimit(limit));
         self.report_concurrency();
         self.report_bitrates();

@@ -29,7 +29,8 @@ impl Missed {
         let request = behind_a_miss(from, there, size).and_then(|(offset, len)| {
             let (lba, file_size) = files.locate(file, offset)?;
             self.0 += 1;
-            let (id, demand) = (RequestId(MISSED_IDS + self.0), Demand { along: true, ..Demand::default() });
+            let (id, demand) =
+                (RequestId(MISSED_IDS + self.0), Demand { joins_kernel: true, ..Demand::default() });
             Some(Request { id, file, from, offset, len, file_size, lba, demand })
         });
         [Some(by_kernel), request.map(Event::Request)]

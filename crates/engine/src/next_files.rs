@@ -2,8 +2,8 @@
 //! disk.
 //!
 //! ```text
-//!  disk thread -- Heard: a head or an end was read, a file came --> Successors (which files are next)
-//!              <- Order: bring the head of this file in, cancel --- Folder (lists, opens)
+//!  disk thread -- Report: a head or an end was read, answered --> Successors (which files are next)
+//!              <- Order: bring the head of this file in, cancel -- Folder (lists, opens)
 //! ```
 //!
 //! [`seekless_policy::successors`] decides which files, how many and until when. Listing a folder and opening
@@ -36,24 +36,24 @@ use crate::worker::short_name;
 use folder::{Folder, Permissions, folder_of};
 
 /// First id of requests for files ahead; ids of doors' requests start at 1.
-const FORETOLD_IDS: u64 = 1 << 61;
+const PREDICTED_IDS: u64 = 1 << 61;
 
 /// Maximum number of messages queued for the thread. Reads are dropped at half of it, so that the end of a
 /// request always gets through. At a quarter of it, a folder that is slow to list loses reads of fast
 /// programs.
-const HEARD_MAX: usize = 8 * FILES_AHEAD_MAX as usize;
+const REPORTS_MAX: usize = 8 * FILES_AHEAD_MAX as usize;
 
 /// Maximum number of folders whose paths are remembered before they are listed.
 const SEEN_MAX: usize = 1024;
 
-/// Files that were brought in for a user ([`Foretold::take`]).
+/// Files that were brought in for a user ([`PrefetchedFiles::take`]).
 ///
 /// A user proves with a descriptor that it may read a file, and its reports count for such files only. A file
 /// opened for the user without a descriptor is remembered here until it is first read.
 #[derive(Debug, Default)]
-pub struct Foretold(Mutex<HashSet<(u32, FileId)>>);
+pub struct PrefetchedFiles(Mutex<HashSet<(u32, FileId)>>);
 
-impl Foretold {
+impl PrefetchedFiles {
     /// Whether this file was brought in for this reader and has not been read since.
     pub fn take(&self, reader: u32, file: FileId) -> bool {
         lock(&self.0).remove(&(reader, file))
@@ -66,27 +66,27 @@ impl Foretold {
 }
 
 /// What the disk's thread reports.
-pub(crate) enum Heard {
+pub(crate) enum Report {
     /// The head of a file was read, or its end, or both.
-    Read(Box<HeardRead>),
+    Read(Box<ReadReport>),
     /// The requested bytes are in memory, or will not come.
-    Came { reader: u32, file: FileId, resident: bool },
-    /// A reader in disk order was left alone for a while.
-    GoesOnUnheard { reader: u32 },
+    Answered { reader: u32, file: FileId, resident: bool },
+    /// A request of a reader in disk order passed.
+    PassedInDiskOrder { reader: u32 },
 }
 
 /// A read of the head or the end of a file.
-pub(crate) struct HeardRead {
+pub(crate) struct ReadReport {
     pub(crate) reader: u32,
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
     /// How to read the file, if it is open.
-    pub(crate) open: Option<HeardFile>,
+    pub(crate) open: Option<ReportedFile>,
 }
 
 /// An open file.
-pub(crate) struct HeardFile {
+pub(crate) struct ReportedFile {
     pub(crate) source: Arc<Source>,
     pub(crate) edition: Edition,
     pub(crate) lba: Option<Lba>,
@@ -103,13 +103,13 @@ pub(crate) struct FileSystem {
 /// What the disk's thread must do.
 pub(crate) enum Order {
     /// Bring in these bytes, in disk order.
-    Foretell(Box<Foretell>),
+    Prefetch(Box<FilePrefetch>),
     /// No reader comes for them.
     Cancel(RequestId),
 }
 
 /// Bytes of a file that no reader requested.
-pub(crate) struct Foretell {
+pub(crate) struct FilePrefetch {
     pub(crate) id: RequestId,
     pub(crate) reader: u32,
     pub(crate) file: FileId,
@@ -122,7 +122,7 @@ pub(crate) struct Foretell {
 
 /// The disk thread's handle.
 pub(crate) struct NextFiles {
-    tell: Sender<Heard>,
+    report: Sender<Report>,
     pub(crate) orders: Receiver<Order>,
 }
 
@@ -135,9 +135,9 @@ impl NextFiles {
         disk: &str,
         began: Instant,
         snapshot: Arc<Mutex<Snapshot>>,
-        foretold: Arc<Foretold>,
+        prefetched: Arc<PrefetchedFiles>,
     ) -> std::io::Result<NextFiles> {
-        let (tell, heard) = bounded(HEARD_MAX);
+        let (report, reports) = bounded(REPORTS_MAX);
         let (order, orders) = bounded(FILES_AHEAD_MAX as usize);
         let stats = lock(&snapshot).next_files.clone();
         let opener = Opener {
@@ -146,35 +146,35 @@ impl NextFiles {
             order,
             snapshot,
             stats,
-            foretold,
+            prefetched,
             seen: HashMap::new(),
             folders: HashMap::new(),
             asked: HashMap::new(),
-            next_id: FORETOLD_IDS,
+            next_id: PREDICTED_IDS,
         };
-        thread::Builder::new().name(short_name("next", disk)).spawn(move || opener.run(&heard))?;
-        Ok(NextFiles { tell, orders })
+        thread::Builder::new().name(short_name("next", disk)).spawn(move || opener.run(&reports))?;
+        Ok(NextFiles { report, orders })
     }
 
     /// Reports a read of a head or an end. Lossy: dropped if the thread is behind.
-    pub(crate) fn read(&self, read: HeardRead) {
-        if self.tell.len() < HEARD_MAX / 2 {
-            let _ = self.tell.try_send(Heard::Read(Box::new(read)));
+    pub(crate) fn read(&self, read: ReadReport) {
+        if self.report.len() < REPORTS_MAX / 2 {
+            let _ = self.report.try_send(Report::Read(Box::new(read)));
         }
     }
 
     /// Reports that a reader in disk order was left alone for a while. Lossy.
-    pub(crate) fn goes_on_unheard(&self, reader: u32) {
-        if self.tell.len() < HEARD_MAX / 2 {
-            let _ = self.tell.try_send(Heard::GoesOnUnheard { reader });
+    pub(crate) fn passed_in_disk_order(&self, reader: u32) {
+        if self.report.len() < REPORTS_MAX / 2 {
+            let _ = self.report.try_send(Report::PassedInDiskOrder { reader });
         }
     }
 
     /// Called when the requested bytes are in memory or will not come.
     pub(crate) fn on_answer(&self, reader: u32, file: FileId) -> impl FnOnce(bool) + Send + use<> {
-        let tell = self.tell.clone();
+        let report = self.report.clone();
         move |resident| {
-            let _ = tell.try_send(Heard::Came { reader, file, resident });
+            let _ = report.try_send(Report::Answered { reader, file, resident });
         }
     }
 }
@@ -191,29 +191,29 @@ impl DiskLoop {
         let lba = self.files.locate(file, 0).and_then(|(lba, _)| lba);
         let open = self.files.get(file).map(|open| {
             let on = FileSystem { start: open.start, steps: open.steps };
-            HeardFile { source: open.source.clone(), edition: open.edition, lba, on }
+            ReportedFile { source: open.source.clone(), edition: open.edition, lba, on }
         });
-        next_files.read(HeardRead { reader, file, offset, len, open });
+        next_files.read(ReadReport { reader, file, offset, len, open });
     }
 
     /// A request was answered. If it passed for disk order, its reader asks no more for a while, which is
     /// reported.
     pub(crate) fn answered(&self, reader: u32, verdict: Verdict) {
         if let (Verdict::Pass(Reason::DiskOrder), Some(next_files)) = (verdict, &self.next_files) {
-            next_files.goes_on_unheard(reader);
+            next_files.passed_in_disk_order(reader);
         }
     }
 
     pub(crate) fn order(&mut self, order: Order) {
         match order {
-            Order::Foretell(ask) => self.foretell(*ask),
+            Order::Prefetch(ask) => self.prefetch(*ask),
             Order::Cancel(id) => self.event(Event::Cancel(id)),
         }
     }
 
-    fn foretell(&mut self, ask: Foretell) {
+    fn prefetch(&mut self, ask: FilePrefetch) {
         let Some(next_files) = &self.next_files else { return };
-        let Foretell { id, reader, file, source, edition, on, offset, len } = ask;
+        let FilePrefetch { id, reader, file, source, edition, on, offset, len } = ask;
         let answered = next_files.on_answer(reader, file);
         let source = self.files.open(file, edition, on.start, on.steps, Arc::new(source));
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
@@ -223,7 +223,7 @@ impl DiskLoop {
             Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read: false };
         self.pending.insert(id, pending);
         let deadline = Some(self.at(Instant::now()) + TURN_MAX);
-        let demand = Demand { deadline, foretold: true, ..Demand::default() };
+        let demand = Demand { deadline, predicted: true, ..Demand::default() };
         let (from, file_size) = (0, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }
@@ -246,7 +246,7 @@ struct Opener {
     order: Sender<Order>,
     snapshot: Arc<Mutex<Snapshot>>,
     stats: Arc<Mutex<Stats>>,
-    foretold: Arc<Foretold>,
+    prefetched: Arc<PrefetchedFiles>,
     seen: HashMap<(u32, FileId), Seen>,
     folders: HashMap<(u32, FileId), (Folder, FileSystem)>,
     /// Files ahead: their requests and sizes.
@@ -259,20 +259,21 @@ impl Opener {
         Nanos(self.began.elapsed().as_nanos() as u64)
     }
 
-    fn run(mut self, heard: &Receiver<Heard>) {
+    fn run(mut self, reports: &Receiver<Report>) {
         loop {
             let message = match self.successors.next_deadline() {
-                None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(at) => {
-                    heard.recv_timeout(Duration::from_nanos(at.0.saturating_sub(self.now().0).max(1_000_000)))
-                }
+                None => reports.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(at) => reports
+                    .recv_timeout(Duration::from_nanos(at.0.saturating_sub(self.now().0).max(1_000_000))),
             };
             let now = self.now();
             match message {
-                Ok(Heard::Read(read)) => self.read(now, &read),
-                Ok(Heard::Came { reader, file, resident: true }) => self.successors.arrived(reader, file),
-                Ok(Heard::Came { reader, file, resident: false }) => self.leave(reader, file),
-                Ok(Heard::GoesOnUnheard { reader }) => self.successors.goes_on_unheard(reader),
+                Ok(Report::Read(read)) => self.read(now, &read),
+                Ok(Report::Answered { reader, file, resident: true }) => {
+                    self.successors.arrived(reader, file)
+                }
+                Ok(Report::Answered { reader, file, resident: false }) => self.leave(reader, file),
+                Ok(Report::PassedInDiskOrder { reader }) => self.successors.passed_in_disk_order(reader),
                 Err(RecvTimeoutError::Timeout) => self.successors.tick(now),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -283,13 +284,13 @@ impl Opener {
         }
     }
 
-    fn read(&mut self, now: Nanos, read: &HeardRead) {
-        let HeardRead { reader, file, offset, len, .. } = *read;
+    fn read(&mut self, now: Nanos, read: &ReadReport) {
+        let ReadReport { reader, file, offset, len, .. } = *read;
         let ahead = if offset == 0 { self.asked.remove(&(reader, file)) } else { None };
         let open_size = read.open.as_ref().map(|open| open.edition.size);
         let Some(size) = open_size.or(ahead.map(|ahead| ahead.1)) else { return };
         if offset == 0 {
-            self.foretold.take(reader, file);
+            self.prefetched.take(reader, file);
             self.successors.room(room(lock(&self.snapshot).engine.budget));
         }
         let folder = match &read.open {
@@ -302,7 +303,7 @@ impl Opener {
     }
 
     /// The folder of a file that was read. How to find it again is remembered.
-    fn folder(&mut self, reader: u32, file: FileId, open: &HeardFile) -> Option<FileId> {
+    fn folder(&mut self, reader: u32, file: FileId, open: &ReportedFile) -> Option<FileId> {
         let (path, name, folder) = folder_of(open.source.as_fd())?;
         let key = (reader, folder);
         if folder.dev == file.dev && !self.folders.contains_key(&key) && !self.seen.contains_key(&key) {
@@ -325,7 +326,7 @@ impl Opener {
                     Action::Open { reader, folder, entry, file } => opens.push((reader, folder, entry, file)),
                     Action::Withdraw { reader, file } => {
                         opens.retain(|open| (open.0, open.3) != (reader, file));
-                        self.foretold.take(reader, file);
+                        self.prefetched.take(reader, file);
                         let asked = self.asked.remove(&(reader, file));
                         if asked.is_some_and(|asked| self.order.send(Order::Cancel(asked.0)).is_err()) {
                             return false;
@@ -354,7 +355,7 @@ impl Opener {
                     self.leave(reader, file);
                     continue;
                 };
-                if !self.foretell(reader, file, source, edition, on) {
+                if !self.prefetch(reader, file, source, edition, on) {
                     return false;
                 }
             }
@@ -376,7 +377,7 @@ impl Opener {
     }
 
     /// Requests the head of a file. Returns `false` if the disk's thread has ended.
-    fn foretell(
+    fn prefetch(
         &mut self,
         reader: u32,
         file: FileId,
@@ -393,15 +394,15 @@ impl Opener {
         self.next_id += 1;
         self.successors.opened(reader, file, len);
         self.asked.insert((reader, file), (id, edition.size));
-        lock(&self.foretold.0).insert((reader, file));
-        let ask = Foretell { id, reader, file, source, edition, on, offset: there, len };
-        len == 0 || self.order.send(Order::Foretell(Box::new(ask))).is_ok()
+        lock(&self.prefetched.0).insert((reader, file));
+        let ask = FilePrefetch { id, reader, file, source, edition, on, offset: there, len };
+        len == 0 || self.order.send(Order::Prefetch(Box::new(ask))).is_ok()
     }
 
     /// A file will not be read ahead.
     fn leave(&mut self, reader: u32, file: FileId) {
         self.asked.remove(&(reader, file));
-        self.foretold.take(reader, file);
+        self.prefetched.take(reader, file);
         self.successors.unusable(reader, file);
     }
 }

@@ -46,7 +46,7 @@ pub struct DiskReport {
     pub bytes_evicted_unused: u64,
     /// Bytes fetched for streams which ended before they read them.
     pub bytes_wasted: u64,
-    /// Bytes given back because other bytes are used sooner.
+    /// Bytes dropped because other bytes are used sooner.
     pub bytes_dropped: u64,
     /// Streams known now.
     pub streams_now: u64,

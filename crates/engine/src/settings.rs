@@ -17,7 +17,7 @@ const SURVEY_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Settings of each disk's policy.
-    pub spindle: Config,
+    pub policy: Config,
     /// One queue for all disks, the default in \[L\], instead of one for each.
     pub single_queue: bool,
     /// Serve files on solid-state disks and file systems without a disk too, instead of passing them.
@@ -40,7 +40,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            spindle: Config::default(),
+            policy: Config::default(),
             single_queue: false,
             include_ssd: false,
             next_files: false,
@@ -56,25 +56,25 @@ impl Default for Settings {
 impl Settings {
     /// Whether doors should report hits ([`Config::hears_hits`]).
     pub fn hears_hits(&self) -> bool {
-        self.spindle.hears_hits()
+        self.policy.hears_hits()
     }
 
     /// How long a file stays open after its last use ([`Config::open_after_use`]). Doors report hits of it
     /// that long.
     pub fn open_after_use(&self) -> Duration {
-        Duration::from_nanos(self.spindle.open_after_use().0)
+        Duration::from_nanos(self.policy.open_after_use().0)
     }
 
     /// Whether files are read before their readers open them.
     pub(crate) fn foretells(&self) -> bool {
-        self.next_files && self.spindle.mode == Mode::Both && self.spindle.ahead.is_some()
+        self.next_files && self.policy.mode == Mode::Both && self.policy.ahead.is_some()
     }
 
     /// Finds out which of the mounted disks (or of those under these folders) seek, and whether each is
     /// served. Empty if that does not matter, because every disk is served or nothing is read. Waits two
     /// seconds at most; the flag decides about a disk that is not known by then.
     pub fn survey(&self, folders: Option<&[PathBuf]>) -> Vec<KindReport> {
-        if self.include_ssd || matches!(self.spindle.mode, Mode::Off | Mode::Track) {
+        if self.include_ssd || matches!(self.policy.mode, Mode::Off | Mode::Track) {
             return Vec::new();
         }
         self.kinds.survey(folders, &self.profiles, SURVEY_MAX)
@@ -82,7 +82,7 @@ impl Settings {
 
     /// The same settings with every value in range.
     pub fn normalised(mut self) -> Settings {
-        self.spindle = self.spindle.normalised();
+        self.policy = self.policy.normalised();
         self
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::pool::Held;
+use seekless_policy::pool::MemoryUse;
 use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, MemoryLimit, OrderKind, Sizing};
 
 use crate::aside::Aside;
@@ -23,7 +23,7 @@ use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::machine::{Machine, SharedMemory};
 use crate::missed::Missed;
-use crate::next_files::{Foretold, NextFiles};
+use crate::next_files::{NextFiles, PrefetchedFiles};
 use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
 use crate::settings::Settings;
@@ -53,13 +53,13 @@ pub(crate) struct AllDisks {
     /// Bitrates from the table.
     pub(crate) bitrates: Arc<Bitrates>,
     /// Files brought in for users that have not opened them.
-    pub(crate) foretold: Arc<Foretold>,
+    pub(crate) prefetched: Arc<PrefetchedFiles>,
     /// Files that disk threads have opened again.
     pub(crate) open: Arc<Mutex<HashSet<FileId>>>,
 }
 
 /// What the topology says about the disk of a thread.
-pub(crate) enum Told {
+pub(crate) enum DiskTopology {
     /// Only its name.
     Name,
     /// Member disks and layout, or why unknown.
@@ -73,14 +73,14 @@ impl DiskThread {
     /// No thread can be started.
     pub(crate) fn start(
         name: &str,
-        told: Told,
+        topology: DiskTopology,
         settings: &Settings,
         all: AllDisks,
     ) -> io::Result<DiskThread> {
-        let AllDisks { memory, rests, bitrates, foretold, open } = all;
+        let AllDisks { memory, rests, bitrates, prefetched, open } = all;
         let number = memory.join();
-        let limit = Machine::default().limit(&memory, number, Held::default());
-        let Setup { disk, config, kinds, volume } = Setup::of(name, told, settings, limit);
+        let limit = Machine::default().limit(&memory, number, MemoryUse::default());
+        let Setup { disk, config, kinds, volume } = Setup::of(name, topology, settings, limit);
         let engine = DiskEngine::new(config);
         let config = engine.config();
         let log = DiskLog::begin(settings.decisions.clone(), name, config);
@@ -98,7 +98,7 @@ impl DiskThread {
         let (snapshot, began) = (statistics.published(), Instant::now());
         let next_files = settings
             .foretells()
-            .then(|| NextFiles::start(name, began, snapshot.clone(), foretold))
+            .then(|| NextFiles::start(name, began, snapshot.clone(), prefetched))
             .transpose()?;
         let replaced = Arc::<AtomicBool>::default();
         let volume = volume.map(|volume| Renewed::new(volume, replaced.clone()));
@@ -185,9 +185,9 @@ struct Setup {
 
 impl Setup {
     /// For the disk with this kernel name, with this memory at first.
-    fn of(name: &str, told: Told, settings: &Settings, memory: MemoryLimit) -> Setup {
+    fn of(name: &str, topology: DiskTopology, settings: &Settings, memory: MemoryLimit) -> Setup {
         let disk = Disk::look_up(name, &settings.profiles);
-        let mut config = settings.spindle.clone();
+        let mut config = settings.policy.clone();
         config.reads_in_flight = config.reads_in_flight.min(IN_FLIGHT_MAX);
         config.memory = memory;
         config.profile = disk.profile.clone();
@@ -208,20 +208,20 @@ impl Setup {
             tracing::info!(disk = name, "the prefetch size is automatic");
         }
         let (mut several, mut volume) = (false, None);
-        match told {
-            Told::Joined(_, Ok(told)) => {
-                told.apply(&mut config);
-                tracing::info!(disk = name, layout = told.name(), "a set of disks");
-                volume = Some(*told);
+        match topology {
+            DiskTopology::Joined(_, Ok(topology)) => {
+                topology.apply(&mut config);
+                tracing::info!(disk = name, layout = topology.name(), "a set of disks");
+                volume = Some(*topology);
             }
-            Told::Joined(members, Err(why)) => {
+            DiskTopology::Joined(members, Err(why)) => {
                 tracing::warn!(
                     disk = name,
                     "the disk addresses of its files are unknown: {why}; its {members} disks share one queue"
                 );
                 several = true;
             }
-            Told::Name => {}
+            DiskTopology::Name => {}
         }
         // The common queue of several disks, and the papers' queue, have one piece in flight by design.
         let own = (is_block(name) || several) && config.order == OrderKind::Sweep;

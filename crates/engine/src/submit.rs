@@ -205,7 +205,7 @@ impl Ticket {
 impl Engine {
     /// Brings the bytes of a call into memory. After `Resident`, now or as its answer, the caller's own read
     /// most likely finds the bytes in memory; they are not pinned. The read is reported when it is done
-    /// ([`Engine::read`], [`Engine::hit`]), because bytes that count as read may be given back.
+    /// ([`Engine::read`], [`Engine::hit`]), because bytes that count as read may be dropped.
     ///
     /// The engine looks up the file's disk (cached for seconds), asks the kernel which bytes are in memory,
     /// and hands the rest over to the disk's thread. The file system of a file that another process has made
@@ -214,8 +214,8 @@ impl Engine {
     /// # Errors
     /// The call is not served, and no answer follows. The caller reads for itself, and may block.
     pub fn submit(&self, call: ForwardedCall, door: &mut impl Transport) -> Result<Submitted, Refused> {
-        let spindle = &self.settings().spindle;
-        let limits = spindle.limits();
+        let policy = &self.settings().policy;
+        let limits = policy.limits();
         let there = |want: Want| {
             let bytes = call.resident.filter(|&bytes| bytes >= want.len())?;
             Some(Submitted::Resident { want, bytes })
@@ -223,7 +223,7 @@ impl Engine {
         if let Some(hit) = there(call.want.waited_for(CallKind::Read, &limits)) {
             return Ok(hit);
         }
-        if matches!(spindle.mode, Mode::Off | Mode::Track) {
+        if matches!(policy.mode, Mode::Off | Mode::Track) {
             return Err(Refused::Mode);
         }
         let want = call.want.waited_for(door.kind(&limits)?, &limits);
@@ -286,7 +286,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::submit`].
     pub fn disk_of(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<usize, Refused> {
-        match self.settings().spindle.mode {
+        match self.settings().policy.mode {
             Mode::Off | Mode::Track => Err(Refused::Mode),
             _ => self.place(file, fd).map(|place| place.0),
         }
@@ -343,12 +343,12 @@ impl Engine {
         }
     }
 
-    /// Reports that a cache above has these bytes now ([`seekless_policy::Event::Release`]). Lossy: if the
-    /// disk thread is behind, they stay in the page cache.
-    pub fn release(&self, file: FileId, offset: u64, len: u64) {
+    /// Reports that a cache above has these bytes now ([`seekless_policy::Event::CachedAbove`]). Lossy: if
+    /// the disk thread is behind, they stay in the page cache.
+    pub fn cached_above(&self, file: FileId, offset: u64, len: u64) {
         let devices = lock(self.devices());
         if let Some(index) = devices.reader_of(file) {
-            let _ = devices.send(index, Message::Release { file, offset, len });
+            let _ = devices.send(index, Message::CachedAbove { file, offset, len });
         }
     }
 

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use seekless_kernel::prefetch::{Brought, Came, Source, Steps, bring_in};
+use seekless_kernel::prefetch::{Brought, ReadProgress, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
 use seekless_policy::{FOUND_MAX, FileId, IN_FLIGHT_MAX, ReadId};
 
@@ -199,10 +199,10 @@ fn spawn(
             }
             let tell = |came| {
                 let report = match came {
-                    Came::Gone(from, upto) => Report::Gone { id: job.id, from, upto },
+                    ReadProgress::Gone(from, upto) => Report::Gone { id: job.id, from, upto },
                     // The last report is Done itself.
-                    Came::Upto(upto) if upto < end => Report::Progress { id: job.id, upto },
-                    Came::Upto(_) => return,
+                    ReadProgress::Upto(upto) if upto < end => Report::Progress { id: job.id, upto },
+                    ReadProgress::Upto(_) => return,
                 };
                 let _ = reports.send(report);
             };

@@ -28,7 +28,7 @@ fn mirrors_are_read_from_both_sides() {
         return println!("skipped: another read policy, or process numbers of a container's own");
     }
     let mut settings = Settings { include_ssd: true, ..Settings::default() };
-    settings.spindle.prefetch = Bytes::mib(1);
+    settings.policy.prefetch = Bytes::mib(1);
     let engine = Engine::start(settings);
     let before = made.read_bytes();
     for file in &files {

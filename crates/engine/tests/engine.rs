@@ -28,7 +28,7 @@ const M: u64 = 1 << 20;
 
 fn engine(change: impl FnOnce(&mut Settings)) -> Engine {
     let mut settings = Settings { include_ssd: true, ..Settings::default() };
-    settings.spindle.prefetch = Bytes::mib(2);
+    settings.policy.prefetch = Bytes::mib(2);
     change(&mut settings);
     Engine::start(settings)
 }
@@ -127,7 +127,7 @@ fn a_table_of_bitrates_that_has_changed_is_read_again() {
 #[test]
 fn refusals_name_their_reason() {
     let file = cold_file(1);
-    let off = engine(|s| s.spindle.mode = Mode::Off);
+    let off = engine(|s| s.policy.mode = Mode::Off);
     assert_eq!(ask(&off, &file, 0, 1), Err(Refused::Mode));
     let on = engine(|_| {});
     assert_eq!(ask(&on, &file, M, 1), Err(Refused::BadRequest), "beyond the end");
@@ -137,7 +137,7 @@ fn refusals_name_their_reason() {
 
 #[test]
 fn reported_reads_are_followed() {
-    let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
+    let engine = engine(|s| s.policy.ahead = Some(AheadConfig::default()));
     let file = cold_file(8);
     if resident_prefix(file.as_fd(), 0, 8 * M).unwrap() == 8 * M {
         println!("skipped: {} lies on a file system in memory", env!("CARGO_TARGET_TMPDIR"));
@@ -157,7 +157,7 @@ fn reported_reads_are_followed() {
 /// An answer is no read: a server whose client has no room yet sends the announced bytes seconds later.
 #[test]
 fn what_is_brought_in_stays_until_it_is_reported_as_read() {
-    let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
+    let engine = engine(|s| s.policy.ahead = Some(AheadConfig::default()));
     // The kernel may page out what it considers cold, of any file at any time (DAMON). The engine would do so
     // each time.
     let mut given_back = Vec::new();
@@ -168,7 +168,7 @@ fn what_is_brought_in_stays_until_it_is_reported_as_read() {
             return;
         }
         match stays(&engine, &file) {
-            Ok(()) => return given_back_when_released(&engine, &file),
+            Ok(()) => return dropped_when_a_cache_above_has_it(&engine, &file),
             Err(at) => given_back.push(at),
         }
     }
@@ -180,7 +180,7 @@ fn what_is_brought_in_stays_until_it_is_reported_as_read() {
 fn what_was_read_ahead_does_not_leave_until_it_is_read() {
     for hold in [true, false] {
         let engine = engine(|s| {
-            s.spindle.ahead = Some(AheadConfig { hold, ..AheadConfig::default() });
+            s.policy.ahead = Some(AheadConfig { hold, ..AheadConfig::default() });
         });
         let file = cold_file(8);
         if resident_prefix(file.as_fd(), 0, M).unwrap() == M {
@@ -211,8 +211,8 @@ fn what_was_read_ahead_does_not_leave_until_it_is_read() {
 #[test]
 fn a_flood_of_reports_keeps_no_call_waiting() {
     let engine = engine(|s| {
-        s.spindle.ahead = Some(AheadConfig::default());
-        s.spindle.queue_max = 64;
+        s.policy.ahead = Some(AheadConfig::default());
+        s.policy.queue_max = 64;
     });
     let (told, file) = (cold_file(1), cold_file(64));
     assert_eq!(ask(&engine, &told, 0, 4096), Ok("resident true".into()));
@@ -239,7 +239,7 @@ fn a_flood_of_reports_keeps_no_call_waiting() {
 /// Bytes cut off from a file say nothing about memory, and are not read again and again.
 #[test]
 fn what_lies_beyond_the_end_of_a_file_cut_short_is_no_eviction() {
-    let engine = engine(|s| s.spindle.ahead = Some(AheadConfig::default()));
+    let engine = engine(|s| s.policy.ahead = Some(AheadConfig::default()));
     let file = cold_file(8);
     if resident_prefix(file.as_fd(), 0, M).unwrap() == M {
         println!("skipped: {} lies on a file system in memory", env!("CARGO_TARGET_TMPDIR"));
@@ -277,12 +277,12 @@ fn stays(engine: &Engine, file: &File) -> Result<(), u64> {
     Ok(())
 }
 
-fn given_back_when_released(engine: &Engine, file: &File) {
+fn dropped_when_a_cache_above_has_it(engine: &Engine, file: &File) {
     let stat = rustix::fs::fstat(file).unwrap();
-    engine.release(FileId { dev: stat.st_dev, ino: stat.st_ino }, 0, 2 * M);
+    engine.cached_above(FileId { dev: stat.st_dev, ino: stat.st_ino }, 0, 2 * M);
     let until = Instant::now() + NEVER;
     while resident_prefix(file.as_fd(), M, M).unwrap() > 0 {
-        assert!(Instant::now() < until, "what was released is never given back: {:?}", engine.statistics());
+        assert!(Instant::now() < until, "what a cache above has is never dropped: {:?}", engine.statistics());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -302,9 +302,9 @@ fn a_log_of_the_engine_replays() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().join("decisions");
     let engine = engine(|s| {
-        s.spindle.ahead = Some(AheadConfig::default());
-        s.spindle.sizing = Sizing::Auto(Params::default());
-        s.spindle.read_max = Bytes::mib(32);
+        s.policy.ahead = Some(AheadConfig::default());
+        s.policy.sizing = Sizing::Auto(Params::default());
+        s.policy.read_max = Bytes::mib(32);
         s.decisions = Some(Arc::new(DecisionLog::create(&path, 1 << 20).unwrap()));
     });
     let files = [cold_file(6), cold_file(6)];

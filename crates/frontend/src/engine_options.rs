@@ -76,7 +76,7 @@ impl EngineOptions {
         }
         self.bitrates.as_deref().map_or(Ok(()), check_table)?;
         Ok(Settings {
-            spindle: self.policy.config(mode)?,
+            policy: self.policy.config(mode)?,
             include_ssd: self.include_ssd,
             next_files: self.next_files,
             metadata: self.keep_metadata.clone(),
@@ -103,13 +103,13 @@ impl EngineOptions {
     }
 
     /// The same options as arguments for another command.
-    pub fn words(&self) -> Vec<OsString> {
+    pub fn to_args(&self) -> Vec<OsString> {
         let with = |option: &str, path: &Path| {
             let mut word = OsString::from(option);
             word.push(path);
             word
         };
-        let mut words: Vec<OsString> = self.policy.words().into_iter().map(OsString::from).collect();
+        let mut words: Vec<OsString> = self.policy.to_args().into_iter().map(OsString::from).collect();
         words.push(format!("--decisions-max={}", self.decisions_max).into());
         words.extend(self.decisions.as_ref().map(|file| with("--decisions=", file)));
         words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }).into());
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("--bitrates /not/there: there is no such file"), "{}", fault.message);
         let words = ["x", "--bitrates", "/etc/table"];
-        let words = Words::try_parse_from(words).unwrap().engine.words();
+        let words = Words::try_parse_from(words).unwrap().engine.to_args();
         assert!(words.contains(&"--bitrates=/etc/table".into()), "{words:?}");
     }
 

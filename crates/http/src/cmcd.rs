@@ -33,36 +33,36 @@ pub struct Playback {
 /// What the headers say, else the query.
 pub fn playback(headers: &HeaderMap, query: Option<&str>) -> Playback {
     let lists = HEADERS.iter().flat_map(|name| headers.get_all(*name)).filter_map(|v| v.to_str().ok());
-    let said = Said::of(lists.flat_map(|list| list.split(',')));
-    if said != Said::default() {
-        return said.playback();
+    let values = CmcdValues::of(lists.flat_map(|list| list.split(',')));
+    if values != CmcdValues::default() {
+        return values.playback();
     }
     let list = query.into_iter().flat_map(|q| q.split('&')).find_map(|pair| pair.strip_prefix(QUERY));
     let list = list.and_then(|list| String::from_utf8(decode(list).ok()?).ok());
-    Said::of(list.as_deref().unwrap_or("").split(',')).playback()
+    CmcdValues::of(list.as_deref().unwrap_or("").split(',')).playback()
 }
 
 /// The values as they are sent.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct CmcdValues {
     br: Option<u64>,
     dl: Option<u64>,
     bl: Option<u64>,
 }
 
-impl Said {
-    fn of<'a>(pairs: impl Iterator<Item = &'a str>) -> Said {
-        let mut said = Said::default();
+impl CmcdValues {
+    fn of<'a>(pairs: impl Iterator<Item = &'a str>) -> CmcdValues {
+        let mut values = CmcdValues::default();
         for (key, value) in pairs.filter_map(|pair| pair.trim().split_once('=')) {
             let slot = match key {
-                "br" => &mut said.br,
-                "dl" => &mut said.dl,
-                "bl" => &mut said.bl,
+                "br" => &mut values.br,
+                "dl" => &mut values.dl,
+                "bl" => &mut values.bl,
                 _ => continue,
             };
             *slot = value.parse().ok();
         }
-        said
+        values
     }
 
     fn playback(&self) -> Playback {
@@ -78,7 +78,7 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn said(headers: &[(&'static str, &str)], query: Option<&str>) -> (Option<u64>, Option<u128>) {
+    fn values(headers: &[(&'static str, &str)], query: Option<&str>) -> (Option<u64>, Option<u128>) {
         let headers: HeaderMap =
             headers.iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
         let playback = playback(&headers, query);
@@ -89,10 +89,14 @@ mod tests {
     fn headers_and_query_say_the_same() {
         let headers =
             [("CMCD-Object", "br=3200,d=4004,ot=v"), ("CMCD-Request", "bl=21300, dl=18500,mtp=48100")];
-        assert_eq!(said(&headers, None), (Some(400_000), Some(18_500)));
+        assert_eq!(values(&headers, None), (Some(400_000), Some(18_500)));
         let query = "a=b&CMCD=bl%3D21300%2Cbr%3D3200%2Csid%3D%226e%22&c";
-        assert_eq!(said(&[], Some(query)), (Some(400_000), Some(21_300)), "without a deadline, the buffer");
-        assert_eq!(said(&headers[..1], Some(query)), (Some(400_000), None), "the headers, if there are any");
+        assert_eq!(values(&[], Some(query)), (Some(400_000), Some(21_300)), "without a deadline, the buffer");
+        assert_eq!(
+            values(&headers[..1], Some(query)),
+            (Some(400_000), None),
+            "the headers, if there are any"
+        );
     }
 
     #[test]
@@ -105,7 +109,7 @@ mod tests {
             ("", ""),
         ] {
             let headers = [("cmcd-object", object), ("cmcd-request", request)];
-            assert_eq!(said(&headers, Some("CMCD=%ff%3")), (None, None), "{object} {request}");
+            assert_eq!(values(&headers, Some("CMCD=%ff%3")), (None, None), "{object} {request}");
         }
     }
 }

@@ -20,9 +20,9 @@ use seekless_http::serve::{Server, tls};
 
 /// What was said of attempts that failed.
 #[derive(Default)]
-struct Said(RefCell<Vec<String>>);
+struct RetryReasons(RefCell<Vec<String>>);
 
-impl Progress for Said {
+impl Progress for RetryReasons {
     fn at(&self, _: u64, _: Option<u64>) {}
 
     fn again(&self, why: &str, _: Duration) {
@@ -42,10 +42,10 @@ fn options() -> Options {
 }
 
 fn fetch_with(url: &str, target: &Path, options: &Options) -> Result<Outcome, Fault> {
-    fetch_told(url, target, options, &Said::default())
+    fetch_told(url, target, options, &RetryReasons::default())
 }
 
-fn fetch_told(url: &str, target: &Path, options: &Options, said: &Said) -> Result<Outcome, Fault> {
+fn fetch_told(url: &str, target: &Path, options: &Options, said: &RetryReasons) -> Result<Outcome, Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (_stop, mut stopped) = tokio::sync::watch::channel(false);
     runtime.block_on(download(url, target, options, said, &mut stopped))
@@ -290,7 +290,7 @@ fn lies_and_failures_end_in_one_line_and_no_file() {
     }
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let own = Options { retries: 1, ..options() };
-    let said = Said::default();
+    let said = RetryReasons::default();
     let fault = fetch_told(&format!("http://{closed}/f"), &dir.path().join("f"), &own, &said).unwrap_err();
     assert!(fault.message.contains("cannot connect"), "{fault}");
     let said = said.0.into_inner();

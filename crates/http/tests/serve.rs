@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{Answer, Site, ask, get, read_answer, settings};
 use seekless_http::digest::{self, Algorithm};
 use seekless_http::multipart::{Found, Reader};
-use seekless_http::serve::{Server, Upper};
+use seekless_http::serve::{CoordinationMode, Server};
 
 #[test]
 fn every_status_and_every_byte() {
@@ -230,7 +230,7 @@ fn cold_files_come_whole_too() {
     for (ahead, ssd) in [(true, true), (false, true), (false, false)] {
         let mut own = settings(&site.root);
         own.engine.include_ssd = ssd;
-        own.engine.spindle.ahead = ahead.then(Default::default);
+        own.engine.policy.ahead = ahead.then(Default::default);
         let server = Server::start(own).unwrap();
         for (first, last) in [(0, 5_999_999), (1_000_001, 4_500_000)] {
             if !site.forget("f") {
@@ -498,7 +498,7 @@ fn coordination_changes_what_is_kept_and_no_byte() {
     let film = site.film("f", 8 << 20);
     let mut own = settings(&site.root);
     let letter = PfcParams { per_context: true, ..PfcParams::default() };
-    own.coordinate = Upper::Pfc(Coordination::Pfc(letter));
+    own.coordinate = CoordinationMode::Pfc(Coordination::Pfc(letter));
     own.engine.include_ssd = true;
     let server = Server::start(own).unwrap();
     let forgotten = site.forget("f");
@@ -562,9 +562,9 @@ fn what_an_upper_cache_has_is_given_back_when_its_room_is_wanted() {
     let site = Site::on_disk();
     let (film, other) = (site.film("film", 16 << 20), site.film("other", 1 << 20));
     let mut own = settings(&site.root);
-    own.coordinate = Upper::Returns(Some(seekless_base::Bytes::mib(16)));
+    own.coordinate = CoordinationMode::Returns(Some(seekless_base::Bytes::mib(16)));
     own.engine.include_ssd = true;
-    own.engine.spindle.ahead = Some(seekless_policy::AheadConfig::default());
+    own.engine.policy.ahead = Some(seekless_policy::AheadConfig::default());
     let server = Server::start(own).unwrap();
     let slices = |name: &str, film: &[u8]| {
         for offset in (0..film.len()).step_by(1 << 20) {

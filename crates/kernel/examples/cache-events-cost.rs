@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use seekless_kernel::cacheevents::{CacheEvents, Way};
+use seekless_kernel::cacheevents::{Attachment, CacheEvents};
 
 const FILE_BYTES: u64 = 64 << 20;
 
@@ -49,13 +49,17 @@ fn main() {
     let dev = fs::metadata(&path).expect("it is there").dev();
     let device = (rustix::fs::major(dev), rustix::fs::minor(dev));
 
-    let arms = [("without", None), ("by programs", Some(Way::Programs)), ("by samples", Some(Way::Samples))];
+    let arms = [
+        ("without", None),
+        ("by programs", Some(Attachment::Programs)),
+        ("by samples", Some(Attachment::Samples)),
+    ];
     let mut microseconds = [const { Vec::new() }; 3];
     for _ in 0..rounds {
-        for ((_, way), into) in arms.iter().zip(&mut microseconds) {
-            into.push(match way {
+        for ((_, attachment), into) in arms.iter().zip(&mut microseconds) {
+            into.push(match attachment {
                 None => read(&mut ask, &mut answers),
-                Some(way) => match CacheEvents::open_by(*way, &[device]) {
+                Some(attachment) => match CacheEvents::open_by(*attachment, &[device]) {
                     Ok(events) => while_listening(events, || read(&mut ask, &mut answers)),
                     Err(_) => f64::NAN,
                 },

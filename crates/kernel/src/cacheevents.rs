@@ -13,7 +13,7 @@
 //! process are dropped here.
 //!
 //! There are two implementations: programs that the kernel runs at each tracepoint, and samples of it. The
-//! first costs a reader less; the second works where the first is not available ([`Way`]).
+//! first costs a reader less; the second works where the first is not available ([`Attachment`]).
 
 mod program;
 mod samples;
@@ -38,7 +38,7 @@ const ADDED_MASK: u64 = 15;
 
 /// How events are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Attachment {
     /// By a program at each tracepoint (`CAP_BPF` and `CAP_PERFMON`; in the first process namespace).
     Programs,
     /// By samples of each tracepoint (`CAP_PERFMON`).
@@ -109,38 +109,39 @@ pub struct Drained {
 
 impl CacheEvents {
     /// Receives the page cache events of these devices, given by major and minor number ([`DEVICES_MAX`] at
-    /// most), in the cheaper way if the kernel allows it.
+    /// most), in the cheaper attachment if the kernel allows it.
     ///
     /// # Errors
     /// No such tracepoints, no permission, or no memory for the rings.
     pub fn open(devices: &[(u32, u32)]) -> Result<CacheEvents, TraceError> {
-        CacheEvents::open_by(Way::Programs, devices).or_else(|_| CacheEvents::open_by(Way::Samples, devices))
+        CacheEvents::open_by(Attachment::Programs, devices)
+            .or_else(|_| CacheEvents::open_by(Attachment::Samples, devices))
     }
 
-    /// Receives them in the given way.
+    /// Receives them through the given attachment.
     ///
     /// # Errors
     /// As [`CacheEvents::open`].
-    pub fn open_by(way: Way, devices: &[(u32, u32)]) -> Result<CacheEvents, TraceError> {
+    pub fn open_by(attachment: Attachment, devices: &[(u32, u32)]) -> Result<CacheEvents, TraceError> {
         let (kind, layouts) = CacheEvents::describe()?;
         let devices = &devices[..devices.len().min(DEVICES_MAX)];
-        Ok(CacheEvents(match way {
-            Way::Programs => {
+        Ok(CacheEvents(match attachment {
+            Attachment::Programs => {
                 let failed = |e| TraceError::of("programs at tracepoints (bpf)", e);
                 Source::Programs(Programs::open(&layouts, devices).map_err(failed)?)
             }
-            Way::Samples => {
+            Attachment::Samples => {
                 let failed = |e| TraceError::of("perf events of tracepoints (perf_event_open)", e);
                 Source::Samples(Samples::open(kind, layouts, devices).map_err(failed)?)
             }
         }))
     }
 
-    /// The way in use.
-    pub fn way(&self) -> Way {
+    /// The attachment in use.
+    pub fn attachment(&self) -> Attachment {
         match self.0 {
-            Source::Programs(_) => Way::Programs,
-            Source::Samples(_) => Way::Samples,
+            Source::Programs(_) => Attachment::Programs,
+            Source::Samples(_) => Attachment::Samples,
         }
     }
 
@@ -219,7 +220,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// A file of the test's own on the build folder's file system, and a listener for it.
-    fn heard(way: Way) -> Option<(tempfile::NamedTempFile, CacheEvents)> {
+    fn heard(attachment: Attachment) -> Option<(tempfile::NamedTempFile, CacheEvents)> {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let file = tempfile::NamedTempFile::new_in(beside).unwrap();
         std::fs::write(file.path(), vec![7u8; 1 << 20]).unwrap();
@@ -227,7 +228,7 @@ mod tests {
         // The last of many other devices.
         let mut devices: Vec<(u32, u32)> = (0..15).map(|minor| (4095, minor)).collect();
         devices.push((rustix::fs::major(dev), rustix::fs::minor(dev)));
-        match CacheEvents::open_by(way, &devices) {
+        match CacheEvents::open_by(attachment, &devices) {
             Ok(events) => Some((file, events)),
             Err(error) => {
                 println!("skipped: {error}");
@@ -249,11 +250,11 @@ mod tests {
         of_file
     }
 
-    const WAYS: [Way; 2] = [Way::Programs, Way::Samples];
+    const ATTACHMENTS: [Attachment; 2] = [Attachment::Programs, Attachment::Samples];
 
     #[test]
     fn a_read_of_another_process_is_heard_with_its_pages() {
-        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+        for (file, mut events) in ATTACHMENTS.into_iter().filter_map(heard) {
             let ino = file.as_file().metadata().unwrap().ino();
             let mut dd = Command::new("dd")
                 .arg(format!("if={}", file.path().display()))
@@ -271,10 +272,12 @@ mod tests {
 
     #[test]
     fn both_ways_tell_the_same() {
-        let (Some((file, mut programs)), Some((_, mut samples))) = (heard(WAYS[0]), heard(WAYS[1])) else {
+        let (Some((file, mut programs)), Some((_, mut samples))) =
+            (heard(ATTACHMENTS[0]), heard(ATTACHMENTS[1]))
+        else {
             return;
         };
-        assert_eq!((programs.way(), samples.way()), (WAYS[0], WAYS[1]));
+        assert_eq!((programs.attachment(), samples.attachment()), (ATTACHMENTS[0], ATTACHMENTS[1]));
         let ino = file.as_file().metadata().unwrap().ino();
         let from = format!("if={}", file.path().display());
         let read =
@@ -288,7 +291,7 @@ mod tests {
 
     #[test]
     fn pages_that_are_brought_in_are_told_of_before_they_are_taken() {
-        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+        for (file, mut events) in ATTACHMENTS.into_iter().filter_map(heard) {
             let ino = file.as_file().metadata().unwrap().ino();
             file.as_file().sync_all().unwrap();
             rustix::fs::fadvise(file.as_file(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -311,7 +314,7 @@ mod tests {
 
     #[test]
     fn our_own_reads_are_left_out_and_counted() {
-        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+        for (file, mut events) in ATTACHMENTS.into_iter().filter_map(heard) {
             let ino = file.as_file().metadata().unwrap().ino();
             std::io::copy(&mut File::open(file.path()).unwrap(), &mut std::io::sink()).unwrap();
             let mut all = Vec::new();
@@ -323,7 +326,7 @@ mod tests {
     #[test]
     fn what_finds_its_ring_full_is_counted() {
         use std::os::unix::fs::FileExt;
-        for (file, mut events) in WAYS.into_iter().filter_map(heard) {
+        for (file, mut events) in ATTACHMENTS.into_iter().filter_map(heard) {
             // Twice what fits into a ring of each processor.
             let reads = 25_000 * crate::perf::processors().unwrap().len().min(16) as u64 * 2;
             for i in 0..reads {
@@ -337,7 +340,7 @@ mod tests {
                 // A ring of samples reports losses with the next event that finds room on its processor.
                 file.as_file().read_exact_at(&mut [0u8; 1], 0).unwrap();
             }
-            if events.way() == Way::Programs {
+            if events.attachment() == Attachment::Programs {
                 assert!(heard.own + heard.lost >= reads, "{heard:?} of {reads}");
             }
         }
@@ -345,9 +348,9 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_asked_for_is_not_heard() {
-        for way in WAYS {
-            let Some((file, _)) = heard(way) else { continue };
-            let Ok(mut elsewhere) = CacheEvents::open_by(way, &[(4095, 1)]) else { continue };
+        for attachment in ATTACHMENTS {
+            let Some((file, _)) = heard(attachment) else { continue };
+            let Ok(mut elsewhere) = CacheEvents::open_by(attachment, &[(4095, 1)]) else { continue };
             std::io::copy(&mut File::open(file.path()).unwrap(), &mut std::io::sink()).unwrap();
             let mut all = Vec::new();
             assert_eq!((elsewhere.drain(&mut all), all.len()), (Drained::default(), 0));

@@ -145,7 +145,7 @@ pub struct Steps {
 
 /// Progress of [`bring_in`], in file offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum ReadProgress {
     /// The bytes before this offset have arrived.
     Upto(u64),
     /// These bytes were in memory, or seemed to be in flight, and are gone: they are read again.
@@ -162,7 +162,7 @@ pub fn bring_in(
     offset: u64,
     len: u64,
     steps: Steps,
-    mut tell: impl FnMut(Came),
+    mut tell: impl FnMut(ReadProgress),
 ) -> Result<Brought, BringError> {
     start(source, offset, len, steps)?;
     // If the kernel counts nothing of what was just submitted, it counts nothing of this file.
@@ -175,14 +175,14 @@ pub fn bring_in(
         if gone > 0 {
             let fail = |error| BringError { at: part.start, error };
             for (from, upto) in missing_stretches(source, part.start, part.end).map_err(fail)? {
-                tell(Came::Gone(from, upto));
+                tell(ReadProgress::Gone(from, upto));
             }
             start(source, part.start, end - part.start, steps)?;
         }
         wait_for(source, part.start, part.end)?;
         brought = brought + complete(source, part.start, part.end)?;
         brought.second_try += gone;
-        tell(Came::Upto(part.end));
+        tell(ReadProgress::Upto(part.end));
     }
     Ok(brought)
 }
@@ -200,9 +200,9 @@ pub fn start(source: &Source, offset: u64, len: u64, steps: Steps) -> Result<(),
     Ok(())
 }
 
-/// Gives the page cache of `[offset, offset + len)` back to the system: clean pages that no process maps are
-/// dropped. A hint: pages in use, dirty or mapped stay, and an error means that nothing was given back.
-pub fn give_back(source: &Source, offset: u64, len: u64) {
+/// Drops the page cache of `[offset, offset + len)`: the kernel takes back clean pages that no process maps.
+/// A hint: pages in use, dirty or mapped stay, and an error means that nothing was dropped.
+pub fn drop_range(source: &Source, offset: u64, len: u64) {
     // Zero would mean to the end of the file.
     if let Some(len) = NonZeroU64::new(len) {
         let _ = fadvise(source, offset, Some(len), Advice::DontNeed);

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Advice;
-use seekless_kernel::prefetch::{Came, Source, Steps, bring_in};
+use seekless_kernel::prefetch::{ReadProgress, Source, Steps, bring_in};
 use seekless_kernel::residency::cachestat;
 
 const STEPS: Steps = Steps { submit: 1 << 20, report: 256 << 10 };
@@ -49,8 +49,8 @@ fn a_range_longer_than_the_kernels_cut_becomes_resident_and_nothing_else() {
     // A step far above any real cut: pages that the kernel cuts off must be noticed and requested again.
     let steps = Steps { submit: 6 << 20, report: 512 << 10 };
     let brought = bring_in(&source, 4 << 20, 6 << 20, steps, |came| match came {
-        Came::Upto(upto) => reports.push(upto),
-        Came::Gone(..) => {}
+        ReadProgress::Upto(upto) => reports.push(upto),
+        ReadProgress::Gone(..) => {}
     })
     .unwrap();
     assert_eq!(brought.lost, 0);
@@ -65,8 +65,8 @@ fn a_range_longer_than_the_kernels_cut_becomes_resident_and_nothing_else() {
 fn each_report_comes_when_its_bytes_are_there() {
     let Some(file) = cold_file(8 << 20) else { return };
     bring_in(&source(&file), 0, 8 << 20, STEPS, |came| match came {
-        Came::Upto(upto) => assert_eq!(cached(&file, 0, upto), Some(upto)),
-        Came::Gone(..) => {}
+        ReadProgress::Upto(upto) => assert_eq!(cached(&file, 0, upto), Some(upto)),
+        ReadProgress::Gone(..) => {}
     })
     .unwrap();
 }
@@ -78,7 +78,7 @@ fn what_is_evicted_before_its_turn_is_told_and_read_again() {
     let (mut upto, mut gone) = (0, Vec::new());
     let brought = bring_in(&source(&file), 0, 8 << 20, STEPS, |came| match came {
         // When the first step has arrived, the resident part of the second half is evicted.
-        Came::Upto(step) if upto == 0 => {
+        ReadProgress::Upto(step) if upto == 0 => {
             upto = step;
             let till = Instant::now() + Duration::from_secs(10);
             while resident(4 << 20, 4 << 20) > 0 && Instant::now() < till {
@@ -88,8 +88,8 @@ fn what_is_evicted_before_its_turn_is_told_and_read_again() {
             }
             assert_eq!(resident(4 << 20, 4 << 20), 0);
         }
-        Came::Upto(step) => upto = step,
-        Came::Gone(from, to) => gone.push((from, to)),
+        ReadProgress::Upto(step) => upto = step,
+        ReadProgress::Gone(from, to) => gone.push((from, to)),
     })
     .unwrap();
     assert_eq!((upto, brought.lost), (8 << 20, 0));

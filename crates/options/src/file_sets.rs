@@ -14,12 +14,12 @@ pub struct FileSetOptions {
 
 impl FileSetOptions {
     /// Copies them into the configuration of a disk queue.
-    pub fn apply(&self, spindle: &mut Config) {
-        spindle.share = self.share;
+    pub fn apply(&self, config: &mut Config) {
+        config.share = self.share;
     }
 
     /// The same options as arguments for another command.
-    pub fn words(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         vec![format!("--share={}", self.share)]
     }
 }

@@ -53,6 +53,7 @@ pub struct PolicyOptions {
     /// then reads for itself
     #[arg(
         long,
+        alias = "stalled",
         default_value_t = 30.0,
         value_name = "SECONDS",
         value_parser = seconds,
@@ -60,7 +61,7 @@ pub struct PolicyOptions {
         hide_short_help = true,
         hide_long_help = true
     )]
-    pub stalled: f64,
+    pub stall_timeout: f64,
     /// Bitrate of all streams, in bits a second (8 to 10^12) [default: from --bitrates, else observed]
     #[arg(
         long,
@@ -94,8 +95,8 @@ impl PolicyOptions {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let preset = self.preset.unwrap_or_default().values();
         let ahead = self.ahead.unwrap_or(preset.ahead);
-        let mut spindle = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
-        spindle.small_in_flight = preset.small_in_flight;
+        let mut config = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
+        config.small_in_flight = preset.small_in_flight;
         let size_max = self.table2.size_max;
         // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
         // a fixed size; a preset's automatic one does not apply.
@@ -113,8 +114,8 @@ impl PolicyOptions {
                         "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}"
                     ));
                 }
-                spindle.prefetch = size;
-                spindle.read_max = spindle.read_max.max(size);
+                config.prefetch = size;
+                config.read_max = config.read_max.max(size);
             }
             Prefetch::Auto if mode != Mode::Both => {
                 return usage("--prefetch auto learns from every read, so it needs --mode both".into());
@@ -125,13 +126,12 @@ impl PolicyOptions {
                 );
             }
             Prefetch::Auto => {
-                spindle.sizing = Sizing::Auto(params);
-                spindle.read_max = spindle.read_max.max(size_max);
+                config.sizing = Sizing::Auto(params);
+                config.read_max = config.read_max.max(size_max);
             }
             Prefetch::Competitive => {
-                spindle.sizing =
-                    Sizing::Competitive(if self.slow_start { Start::Slow } else { Start::Depth });
-                spindle.read_max = spindle.read_max.max(size_max);
+                config.sizing = Sizing::Competitive(if self.slow_start { Start::Slow } else { Start::Depth });
+                config.read_max = config.read_max.max(size_max);
             }
         }
         if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
@@ -139,30 +139,30 @@ impl PolicyOptions {
                 "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
             ));
         }
-        spindle.stall_max = Nanos::from_secs_f64(self.stalled);
-        spindle.scale_by_observed = self.scale.is_some();
-        spindle.scale = self.scale.clone().unwrap_or(match prefetch {
+        config.stall_max = Nanos::from_secs_f64(self.stall_timeout);
+        config.scale_by_observed = self.scale.is_some();
+        config.scale = self.scale.clone().unwrap_or(match prefetch {
             Prefetch::Auto => BitrateRule::SquareRoot,
             _ => BitrateRule::Same,
         });
-        spindle.bitrate = self.bitrate.map(|bits| bits / 8);
-        spindle.ahead = ahead.then(|| AheadConfig {
+        config.bitrate = self.bitrate.map(|bits| bits / 8);
+        config.ahead = ahead.then(|| AheadConfig {
             budget: self.budget,
             hold: self.hold.unwrap_or(preset.hold),
             longest_wait: self.longest_wait,
             ..AheadConfig::default()
         });
-        spindle.start_size = self.table2.start_size;
-        Ok(spindle)
+        config.start_size = self.table2.start_size;
+        Ok(config)
     }
 
     /// The same options as arguments for another command.
-    pub fn words(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         let on_off = |on: bool| if on { "on" } else { "off" };
         let mut words = vec![
             format!("--preset={}", self.preset.unwrap_or_default().name()),
             format!("--longest-wait={}", self.longest_wait),
-            format!("--stalled={}", self.stalled),
+            format!("--stall-timeout={}", self.stall_timeout),
         ];
         words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
         words.extend(self.order.map(|o| format!("--order={}", o.name())));
@@ -172,7 +172,7 @@ impl PolicyOptions {
         words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
         words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
         words.extend(self.slow_start.then(|| "--slow-start".to_string()));
-        words.extend(self.table2.words());
+        words.extend(self.table2.to_args());
         words
     }
 }
@@ -281,10 +281,16 @@ mod tests {
             &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
             &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB"],
         ] {
-            let again = parsed(words).words();
+            let again = parsed(words).to_args();
             let again: Vec<&str> = again.iter().map(String::as_str).collect();
             assert_eq!(choice(words).unwrap(), choice(&again).unwrap(), "{words:?}");
         }
+    }
+
+    #[test]
+    fn the_stall_timeout_has_its_old_name_too() {
+        assert_eq!(choice(&["--stalled", "5"]).unwrap(), choice(&["--stall-timeout", "5"]).unwrap());
+        assert!(!Words::command().render_long_help().to_string().contains("--stalled"));
     }
 
     #[test]

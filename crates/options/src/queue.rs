@@ -54,15 +54,15 @@ fn overlap(text: &str) -> Result<Bytes, String> {
 
 impl QueueOptions {
     /// Copies them into the configuration of a disk queue; the driver handles `single_queue`.
-    pub fn apply(&self, spindle: &mut Config) {
-        spindle.queue_max = self.queue as usize;
-        spindle.reads_in_flight = self.in_flight as usize;
-        spindle.overlap = self.overlap;
-        spindle.answer_early = !self.answer_late;
+    pub fn apply(&self, config: &mut Config) {
+        config.queue_max = self.queue as usize;
+        config.reads_in_flight = self.in_flight as usize;
+        config.overlap = self.overlap;
+        config.answer_early = !self.answer_late;
     }
 
     /// The same options as arguments for another command.
-    pub fn words(&self) -> Vec<String> {
+    pub fn to_args(&self) -> Vec<String> {
         let mut words = vec![
             format!("--queue={}", self.queue),
             format!("--in-flight={}", self.in_flight),

@@ -67,7 +67,7 @@ impl Table2 {
         Ok(params)
     }
 
-    pub(crate) fn words(&self) -> Vec<String> {
+    pub(crate) fn to_args(&self) -> Vec<String> {
         let mut words = vec![
             format!("--adjust-interval={}", self.adjust_interval.as_secs_f64()),
             format!("--step-size={}", self.step_size),

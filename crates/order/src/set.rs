@@ -368,7 +368,7 @@ impl Iterator for Ranges {
 }
 
 /// What the reading thread says.
-enum Said {
+enum Message {
     /// The bytes of this item are in memory.
     Ready(Item),
     /// The batch has ended.
@@ -399,7 +399,7 @@ impl Progress {
 
 /// The caller as the reading thread sees it.
 struct Caller {
-    ready: SyncSender<Said>,
+    ready: SyncSender<Message>,
     progress: Arc<Progress>,
     seen: u64,
 }
@@ -416,7 +416,7 @@ impl Consumer for Caller {
     }
 
     fn give(&mut self, item: Item) -> Result<(), Gone> {
-        self.ready.send(Said::Ready(item)).map_err(|_| Gone)
+        self.ready.send(Message::Ready(item)).map_err(|_| Gone)
     }
 
     fn taken(&mut self) -> u64 {
@@ -437,7 +437,7 @@ impl Consumer for Caller {
 struct Reader {
     batches: Option<Sender<Ranges>>,
     /// Gone before the thread is waited for.
-    said: Option<Receiver<Said>>,
+    said: Option<Receiver<Message>>,
     progress: Arc<Progress>,
     thread: Option<JoinHandle<()>>,
     /// A batch is being read.
@@ -482,12 +482,12 @@ impl Reader {
             return None;
         }
         match self.said.as_ref().map(Receiver::recv) {
-            Some(Ok(Said::Ready(item))) => {
+            Some(Ok(Message::Ready(item))) => {
                 self.progress.locked().taken += 1;
                 self.progress.moved.notify_one();
                 Some(item)
             }
-            Some(Ok(Said::End(sums))) => {
+            Some(Ok(Message::End(sums))) => {
                 (self.sums, self.busy) = (sums, false);
                 None
             }
@@ -526,7 +526,7 @@ fn read(ahead: &mut Ahead<Caller>, ranges: Ranges) -> Result<(), Gone> {
     }
     ahead.drain()?;
     let sums = ahead.sums();
-    ahead.consumer().ready.send(Said::End(sums)).map_err(|_| Gone)
+    ahead.consumer().ready.send(Message::End(sums)).map_err(|_| Gone)
 }
 
 fn path_of(bytes: Vec<u8>) -> PathBuf {

@@ -101,14 +101,14 @@ enum Manner {
 
 /// What it was told.
 #[derive(Debug, Default)]
-struct Told {
+struct Counts {
     added: usize,
     taken: usize,
     untaken_max: usize,
 }
 
 /// A daemon that reads nothing and tells of ranges as its manner is, for one connection.
-fn daemon(socket: &Path, manner: Manner) -> JoinHandle<Told> {
+fn daemon(socket: &Path, manner: Manner) -> JoinHandle<Counts> {
     let name = CString::new(socket.as_os_str().as_bytes()).unwrap();
     let listener = fdpass::listen(Address::Path(&name), 1).unwrap();
     thread::spawn(move || serve(&listener, manner))
@@ -119,7 +119,7 @@ fn wait(socket: impl AsFd, time: Duration) {
     let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout));
 }
 
-fn serve(listener: &OwnedFd, manner: Manner) -> Told {
+fn serve(listener: &OwnedFd, manner: Manner) -> Counts {
     let until = Instant::now() + NEVER;
     let socket = loop {
         match fdpass::accept(listener.as_fd()) {
@@ -134,13 +134,13 @@ fn serve(listener: &OwnedFd, manner: Manner) -> Told {
             thread::sleep(Duration::from_millis(1));
         }
     };
-    let mut told = Told::default();
+    let mut counts = Counts::default();
     let mut ranges: Vec<u32> = Vec::new();
     let mut packet = [0; FRAME_BYTES_MAX];
     loop {
         assert!(Instant::now() < until, "it never ends");
         match fdpass::receive(socket.as_fd(), &mut packet) {
-            Ok(received) if received.length == 0 => return told,
+            Ok(received) if received.length == 0 => return counts,
             Ok(received) => match Frame::decode(&packet[..received.length]).unwrap() {
                 Frame::FileSetAsk { window_bytes } => {
                     let reason = if manner == Manner::Full { PassReason::Full } else { PassReason::None };
@@ -148,15 +148,15 @@ fn serve(listener: &OwnedFd, manner: Manner) -> Told {
                 }
                 Frame::FileSetAdd(add) => {
                     assert!(received.descriptor.is_some());
-                    told.added += 1;
-                    told.untaken_max = told.untaken_max.max(told.added - told.taken);
+                    counts.added += 1;
+                    counts.untaken_max = counts.untaken_max.max(counts.added - counts.taken);
                     match manner {
-                        Manner::Dies(after) if told.added > after => return told,
+                        Manner::Dies(after) if counts.added > after => return counts,
                         Manner::Garbled => send(Frame::Ring),
                         _ => ranges.push(add.range),
                     }
                 }
-                Frame::FileSetTook { .. } => told.taken += 1,
+                Frame::FileSetTook { .. } => counts.taken += 1,
                 other => panic!("{}", other.name()),
             },
             // Nothing more is said: tell of a range.
@@ -168,7 +168,7 @@ fn serve(listener: &OwnedFd, manner: Manner) -> Told {
                 }
                 None => wait(&socket, Duration::from_millis(20)),
             },
-            Err(_) => return told,
+            Err(_) => return counts,
         }
     }
 }
@@ -183,12 +183,12 @@ fn whatever_the_order_of_the_daemon_files_are_whole() {
     let daemon = daemon(&tree.socket(), Manner::Backwards);
     let (summary, wrong) = tree.cat();
     assert_eq!(wrong, Vec::<String>::new());
-    let told = daemon.join().unwrap();
+    let counts = daemon.join().unwrap();
     let by_daemon = number(&summary, "/ahead/by_daemon");
-    assert_eq!((by_daemon, number(&summary, "/ahead/by_itself")), (told.added as u64, 0));
-    assert!(told.added > FILES, "long files come in ranges");
-    assert!(told.untaken_max <= 12, "{told:?}");
-    assert!(told.added - told.taken <= 12, "{told:?}");
+    assert_eq!((by_daemon, number(&summary, "/ahead/by_itself")), (counts.added as u64, 0));
+    assert!(counts.added > FILES, "long files come in ranges");
+    assert!(counts.untaken_max <= 12, "{counts:?}");
+    assert!(counts.added - counts.taken <= 12, "{counts:?}");
 }
 
 #[test]

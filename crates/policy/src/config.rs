@@ -287,7 +287,7 @@ impl Config {
         }
         let ahead = self.ahead.as_ref();
         ahead.map_or_else(|| StreamConfig::default().idle, |ahead| ahead.streams.idle)
-            + drops::given_back_after()
+            + drops::dropped_after()
     }
 
     /// Whether arrived pieces are pinned until they are read.

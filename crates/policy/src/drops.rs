@@ -1,7 +1,7 @@
-//! Repeated attempts to give a range back to the kernel.
+//! Repeated attempts to drop a range, that is to give it back to the kernel.
 //!
 //! A page in a socket's buffer cannot leave memory, and with `sendfile` these are most of the pages read
-//! last. Nothing reports when a socket has sent them. So a range is given back again after a while, and then
+//! last. Nothing reports when a socket has sent them. So a range is dropped again after a while, and then
 //! once more. [`crate::Extents`] knows which of its bytes were neither read nor fetched since.
 
 use alloc::collections::VecDeque;
@@ -19,7 +19,7 @@ const AGAIN_AFTER: [Nanos; 3] = [Nanos::from_secs(2), Nanos::from_secs(8), Nanos
 const ATTEMPTS: usize = AGAIN_AFTER.len();
 
 /// Time from the first attempt until the range counts as gone. The file stays open that long.
-pub(crate) fn given_back_after() -> Nanos {
+pub(crate) fn dropped_after() -> Nanos {
     AGAIN_AFTER.into_iter().fold(Nanos::ZERO, |sum, after| sum + after)
 }
 
@@ -33,13 +33,13 @@ pub(crate) struct Ripe {
 }
 
 impl Ripe {
-    /// Whether to give it back once more. If not, it counts as gone.
+    /// Whether to drop it once more. If not, it counts as gone.
     pub(crate) fn again(&self) -> bool {
         self.attempts < ATTEMPTS
     }
 }
 
-/// The ranges given back recently.
+/// The ranges dropped recently.
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
     /// Indexed by the number of attempts minus one, each in order of time.
@@ -47,8 +47,8 @@ pub(crate) struct Drops {
 }
 
 impl Drops {
-    /// A range was given back for the `attempts`th time.
-    pub(crate) fn given_back(&mut self, now: Nanos, file: FileId, start: u64, end: u64, attempts: usize) {
+    /// A range was dropped for the `attempts`th time.
+    pub(crate) fn dropped(&mut self, now: Nanos, file: FileId, start: u64, end: u64, attempts: usize) {
         let at = attempts.clamp(1, ATTEMPTS) - 1;
         let waiting = &mut self.waiting[at];
         if waiting.len() == RANGES_MAX {

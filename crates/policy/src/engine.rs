@@ -1,7 +1,7 @@
 //! The engine of one disk: it takes every decision about the disk, and carries out none.
 //!
 //! ```text
-//!  Request, Access --> streams (what is read where, how fast) --> pieces, in time --> Spindle --> Read
+//!  Request, Access --> streams (what is read where, how fast) --> pieces, in time --> DiskQueue --> Read
 //!                                                                                          (order)
 //!  Found, Progress, Done --> extents (what is in memory, and why) --> Pin, Renew, Unpin, Drop, Probe
 //!  MemoryLimit, evictions --> memory (the budget)
@@ -13,7 +13,7 @@
 //! | `engine/follow.rs` | streams: their positions, when their next piece is due |
 //! | `engine/lengths.rs` | length of a piece: size, bitrates, share of memory |
 //! | `engine/file_sets.rs` | file sets: ranges requested, and ranges in memory and not taken |
-//! | `engine/resident.rs` | memory: arrivals, evictions, pins, bytes given back |
+//! | `engine/resident.rs` | memory: arrivals, evictions, pins, bytes dropped |
 //! | `engine/foresight.rs` | memory by next use: what leaves when memory is full |
 
 mod file_sets;
@@ -29,6 +29,7 @@ use alloc::collections::VecDeque;
 use seekless_base::{Bytes, Nanos};
 
 use crate::config::IN_FLIGHT_MAX;
+use crate::disk_queue::DiskQueue;
 use crate::drops::Drops;
 use crate::extents::Extents;
 use crate::files::Files;
@@ -39,7 +40,6 @@ use crate::profile::{DiskProfile, LoadTrial};
 use crate::service::ServiceModel;
 use crate::sizing::controller::DiskClock;
 use crate::sizing::{AsAsked, start_size};
-use crate::spindle::Spindle;
 use crate::successors::DiskOrder;
 use crate::{Action, Config, Event, FileId, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict};
 use file_sets::Awaited;
@@ -55,7 +55,7 @@ pub(crate) const RANGES_MAX: usize = 16_384;
 pub struct DiskEngine {
     config: Config,
     now: Nanos,
-    spindle: Spindle,
+    queue: DiskQueue,
     size: Box<dyn PrefetchSize + Send>,
     extents: Extents<FileId>,
     memory: Memory,
@@ -106,7 +106,7 @@ impl DiskEngine {
         let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
         DiskEngine {
             now: Nanos::ZERO,
-            spindle: Spindle::new(&config),
+            queue: DiskQueue::new(&config),
             size,
             extents: Extents::new(RANGES_MAX),
             memory,
@@ -137,7 +137,7 @@ impl DiskEngine {
     pub fn handle(&mut self, now: Nanos, event: Event) {
         self.now = self.now.max(now);
         self.clock.pass(self.now);
-        self.spindle.pass(self.now);
+        self.queue.pass(self.now);
         self.extents.ranges_max = RANGES_MAX.max(4 * self.following.table.len());
         match event {
             Event::Request(request) => self.request(request),
@@ -156,7 +156,9 @@ impl DiskEngine {
             Event::ReadByKernel { file, offset, len } => {
                 self.left_to_client(file, offset, offset.saturating_add(len));
             }
-            Event::Release { file, offset, len } => self.release(file, offset, offset.saturating_add(len)),
+            Event::CachedAbove { file, offset, len } => {
+                self.cached_above(file, offset, offset.saturating_add(len))
+            }
             Event::Took { request, read } => self.took(request, read),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) if self.rests => self.memory.machine(limit),
@@ -164,7 +166,7 @@ impl DiskEngine {
                 let seen = Seen {
                     reads: self.stats.reads,
                     bytes_read: self.stats.bytes_read,
-                    blocked: self.spindle.blocked_time(),
+                    blocked: self.queue.blocked_time(),
                 };
                 let streams = self.following.table.len();
                 self.memory.limit(self.now, limit, seen, self.unread().0, streams);
@@ -175,14 +177,14 @@ impl DiskEngine {
                 self.trial = None;
                 self.bears(pieces);
             }
-            Event::Cancel(id) => self.spindle.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
+            Event::Cancel(id) => self.queue.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
             Event::Gone { read, from, upto } => self.gone(read, from, upto),
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Hole { .. } | Event::Tick => {}
         }
-        self.spindle.give_up(&self.config, self.now);
+        self.queue.give_up(&self.config, self.now);
         self.settle();
         self.expire_streams();
         self.confirm_taken();
@@ -191,27 +193,27 @@ impl DiskEngine {
         self.make_room();
         self.read_ahead();
         self.close_files();
-        let (queued, in_flight) = self.spindle.load();
+        let (queued, in_flight) = self.queue.load();
         self.clock.state(in_flight, queued);
         self.look_at_size();
     }
 
     /// The next action, `None` if there is nothing to do until the next event.
     pub fn poll_action(&mut self) -> Option<Action> {
-        if let Some((request, verdict)) = self.spindle.next_answer() {
+        if let Some((request, verdict)) = self.queue.next_answer() {
             return Some(Action::Answer { request, verdict });
         }
         if let Some(hint) = self.hints.pop_front() {
             return Some(hint);
         }
         let joins = self.joins();
-        let piece = self.spindle.next_read(&self.config, self.now, joins)?;
+        let piece = self.queue.next_read(&self.config, self.now, joins)?;
         let (id, file, offset, len, lba) = (piece.id, piece.file, piece.start, piece.len(), piece.lba);
         self.stats.reads += 1;
         self.stats.bytes_read += len;
         self.size.submitted(lba, len);
         self.extents.read_submitted(file, offset, offset + len);
-        let (queued, in_flight) = self.spindle.load();
+        let (queued, in_flight) = self.queue.load();
         self.clock.state(in_flight, queued);
         self.stats.in_flight_max = self.stats.in_flight_max.max(in_flight);
         Some(Action::Read { id, file, offset, len, lba })
@@ -221,10 +223,10 @@ impl DiskEngine {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let stream_over = self.following.table.next_expiry();
         // Without reads, or while nothing is learnt from them, no size changes.
-        let idle = self.spindle.load() == (0, 0) && stream_over.is_none();
+        let idle = self.queue.load() == (0, 0) && stream_over.is_none();
         let size = self.size.next_deadline().filter(|_| !idle && !self.rests);
         let due = [
-            self.spindle.next_expiry(),
+            self.queue.next_expiry(),
             stream_over,
             size,
             self.next_piece_due(),
@@ -238,14 +240,14 @@ impl DiskEngine {
     /// Counters and current state.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.clone();
-        stats.waiting = self.spindle.blocked();
-        (stats.queued, stats.in_flight) = self.spindle.load();
+        stats.waiting = self.queue.blocked();
+        (stats.queued, stats.in_flight) = self.queue.load();
         stats.at_once = self.at_once();
         stats.ledger = self.extents.totals();
         stats.disk_time = self.clock.disk_time();
         stats.size = self.size.report();
         stats.pinned_ranges = self.extents.pinned_ranges();
-        stats.file_sets.disk_time = self.spindle.time_of_file_sets();
+        stats.file_sets.disk_time = self.queue.time_of_file_sets();
         stats.file_sets.bytes_untaken = self.awaited.bytes();
         if self.config.follows() {
             stats.streams = self.following.table.len();
@@ -259,13 +261,13 @@ impl DiskEngine {
 
     /// Number of reads in flight.
     pub fn in_flight(&self) -> usize {
-        self.spindle.load().1
+        self.queue.load().1
     }
 
     /// Starts or stops leaving the disk to its readers ([`Event::Rest`]).
     fn leave_to_readers(&mut self, rests: bool) {
         match (self.rests, rests) {
-            (false, true) => self.spindle.let_go(self.now),
+            (false, true) => self.queue.pass_all(self.now),
             (true, false) => self.memory.answer_for_all(self.now),
             _ => {}
         }
@@ -308,14 +310,14 @@ impl DiskEngine {
         if !self.files.is_open(file) {
             self.hints.retain(|action| *action != Action::Close { file });
         }
-        let spindle = &self.spindle;
-        if let Some(other) = self.files.opened(self.now, file, |file| spindle.uses(file)) {
+        let queue = &self.queue;
+        if let Some(other) = self.files.opened(self.now, file, |file| queue.uses(file)) {
             self.close(other);
         }
     }
 
     fn close_files(&mut self) {
-        while let Some(file) = self.files.expire(self.now, |file| self.spindle.uses(file)) {
+        while let Some(file) = self.files.expire(self.now, |file| self.queue.uses(file)) {
             self.close(file);
         }
     }
@@ -331,10 +333,10 @@ impl DiskEngine {
         if !self.files.is_open(file) {
             return;
         }
-        self.spindle.leave(self.now, file);
+        self.queue.leave(self.now, file);
         self.settle();
         self.files.leave(self.now, file);
-        for stream in self.not_coming(file, 0, u64::MAX) {
+        for stream in self.cancel_expected(file, 0, u64::MAX) {
             self.line_up(stream);
         }
         self.extents.abandon_uncounted(file, 0, u64::MAX, &[]);
@@ -353,7 +355,7 @@ impl DiskEngine {
     /// clients.
     fn unread(&self) -> (u64, u64) {
         let fetched = self.following.table.unread().saturating_add(self.awaited.bytes());
-        let queued = self.spindle.queued_for_blocked();
+        let queued = self.queue.queued_for_blocked();
         (fetched.saturating_sub(queued), queued)
     }
 

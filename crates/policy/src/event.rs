@@ -45,10 +45,10 @@ pub struct Demand {
     /// No client asks yet, but one is expected to, for these bytes and for others of its set. They are read
     /// as asked, in disk order, and a client that asks for them meanwhile waits for their turn. The deadline
     /// bounds that wait.
-    pub foretold: bool,
+    pub predicted: bool,
     /// The kernel reads the bytes before these, for a client that no door blocks. The request joins that read
     /// instead of waiting in line. Its answer reaches no client.
-    pub along: bool,
+    pub joins_kernel: bool,
     /// A file set asks, whose reader takes ranges in any order. They are read as asked, in disk order, in the
     /// time that other readers leave, and at least [`crate::Config::share`] of the disk's time. The bytes
     /// stay pinned until [`Event::Took`].
@@ -115,10 +115,10 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// A cache above now keeps these bytes. They are given back here, unless another stream is expected to
+    /// A cache above now keeps these bytes. They are dropped here, unless another stream is expected to
     /// read them or a read of them is in flight. Ignored unless reading ahead is on
     /// ([`crate::Config::ahead`]).
-    Release {
+    CachedAbove {
         /// The file.
         file: FileId,
         /// First byte.

@@ -3,7 +3,7 @@
 //! The map holds ranges of bytes that are in memory or in flight. A range has one [`State`]. In addition a
 //! read of it may be in flight (`arriving`), and the driver may have it pinned. Everything else that the
 //! engine must know about bytes follows from the map: what the disk delivered and what was in memory before,
-//! what was evicted before its reader came, what may be given back, what to pin or unpin.
+//! what was evicted before its reader came, what may be dropped, what to pin or unpin.
 //!
 //! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins
 //! equal neighbours after it. A stream takes two or three ranges: the bytes it has read, and a range for each
@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use seekless_base::Nanos;
 
 use crate::ledger::{Totals, add};
-use crate::recency::{Recency, Turn};
+use crate::recency::{Handle, Recency};
 
 /// State of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Facts {
         self.arriving || self.in_memory()
     }
 
-    /// Whether it is in memory, as far as is known, and was not given back.
+    /// Whether it is in memory, as far as is known, and was not dropped.
     const fn in_memory(&self) -> bool {
         !matches!(self.state, State::Absent | State::Leaving) && !self.arriving
     }
@@ -71,7 +71,7 @@ impl Facts {
 struct Extent {
     end: u64,
     facts: Facts,
-    turn: Turn,
+    handle: Handle,
 }
 
 /// Bytes found missing that were thought to be in memory.
@@ -176,7 +176,7 @@ impl<F: Copy + Ord> Extents<F> {
         let starts: Vec<u64> = of_file.into_iter().flat_map(|ranges| ranges.keys().copied()).collect();
         for start in starts {
             if let Some(extent) = self.files.get(&file).and_then(|ranges| ranges.get(&start)) {
-                self.recency.remove(extent.turn);
+                self.recency.remove(extent.handle);
                 self.forget_range(file, start);
             }
         }
@@ -308,8 +308,8 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// This range is given back to the kernel. Fetched and unread bytes of it are wasted.
-    pub(crate) fn given_back(&mut self, file: F, start: u64, end: u64) {
+    /// This range was dropped. Fetched and unread bytes of it are wasted.
+    pub(crate) fn dropped(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |Account { totals, .. }, len, facts| match facts {
             Some(f) if !f.arriving => {
                 match f.state {
@@ -324,7 +324,7 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// Bytes of this range that were given back have left memory by now.
+    /// Bytes of this range that were dropped have left memory by now.
     pub(crate) fn left(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| {
             facts.filter(|f| f.state != State::Leaving || f.arriving)
@@ -361,12 +361,12 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// The parts of this range that are in memory as far as is known, and not given back. By rising offset.
+    /// The parts of this range that are in memory as far as is known, and not dropped. By rising offset.
     pub(crate) fn resident(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         self.stretches(file, start, end, Facts::in_memory)
     }
 
-    /// The parts of this range that were given back and neither read nor fetched since.
+    /// The parts of this range that were dropped and neither read nor fetched since.
     pub(crate) fn leaving(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
         self.stretches(file, start, end, |f| f.state == State::Leaving && !f.arriving)
     }
@@ -476,8 +476,8 @@ impl<F: Copy + Ord> Extents<F> {
             }
         };
         let mut cursor = start;
-        for &(at, Extent { end: until, facts, turn }) in old.iter() {
-            self.recency.remove(turn);
+        for &(at, Extent { end: until, facts, handle }) in old.iter() {
+            self.recency.remove(handle);
             self.pinned_ranges -= usize::from(facts.pinned);
             self.occupied -= if facts.occupies() { until - at } else { 0 };
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
@@ -495,10 +495,10 @@ impl<F: Copy + Ord> Extents<F> {
             }
         }
         for &(from, to, facts) in new.iter() {
-            let turn = self.recency.add((file, from));
+            let handle = self.recency.add((file, from));
             self.pinned_ranges += usize::from(facts.pinned);
             self.occupied += if facts.occupies() { to - from } else { 0 };
-            of_file.insert(from, Extent { end: to, facts, turn });
+            of_file.insert(from, Extent { end: to, facts, handle });
         }
         if of_file.is_empty() {
             self.files.remove(&file);

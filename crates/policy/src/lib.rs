@@ -6,7 +6,7 @@
 //! requests into *pieces* that are larger than requested (prefetch), submits a few at a time (serialisation)
 //! in a chosen order ([`OrderKind`]), and answers every request exactly once. Libception \[L\] 3.2.2 calls
 //! this part Reception's DiskIODaemon. Hits are reported to it too, so it follows each sequential reader as a
-//! stream and reads ahead of need. It says which bytes to pin, and which to give back.
+//! stream and reads ahead of need. It says which bytes to pin, and which to drop.
 //!
 //! # The contract of a driver
 //!
@@ -49,7 +49,7 @@
 //! - [`Event::Missing`]: a probe found bytes missing. If lost, a client is blocked there.
 //! - [`Event::ReadByKernel`]: the kernel reads for a client that no door blocks. If lost, the account counts
 //!   these bytes as a hit.
-//! - [`Event::Release`]: a cache above keeps these bytes. If lost, they stay here as well.
+//! - [`Event::CachedAbove`]: a cache above keeps these bytes. If lost, they stay here as well.
 //! - [`Event::Took`]: a file set's reader has taken its bytes. If lost, the bytes stay pinned until their
 //!   file is closed.
 //! - [`Event::Bitrate`]: a file's bitrate is known. If lost, its pieces have the size for an unknown bitrate.
@@ -83,7 +83,7 @@
 //! - [`Action::Pin`]: pin whole pages of an open file that are in memory, as far as was reported, and not
 //!   pinned. If the pin is refused, the bytes still count as pinned; their `Unpin` follows and is ignored.
 //! - [`Action::Renew`]: renew pinned bytes.
-//! - [`Action::Drop`]: give back whole pages of an open file that are neither pinned nor in flight.
+//! - [`Action::Drop`]: drop whole pages of an open file that are neither pinned nor in flight.
 //! - [`Action::Probe`]: check bytes of an open file. Missing bytes are reported as [`Event::Missing`].
 //!
 //! Without [`Config::ahead`] there are answers, reads and closes only.
@@ -120,6 +120,7 @@ pub mod successors;
 
 mod by_time;
 mod config;
+mod disk_queue;
 mod drops;
 mod engine;
 mod event;
@@ -132,7 +133,6 @@ mod pins;
 mod queue;
 mod service;
 mod share;
-mod spindle;
 mod stats;
 mod stream;
 

@@ -195,9 +195,9 @@ impl Memory {
         }
     }
 
-    /// Bytes left to make room; `next_use` is the next use of the last of them. `None`: that was not enough,
-    /// and the `occupied` rest is unread, which says nothing about the horizon.
-    pub(crate) fn left(&mut self, now: Nanos, next_use: Option<Nanos>, occupied: u64) {
+    /// Bytes were dropped to make room; `next_use` is the next use of the last of them. `None`: that was
+    /// not enough, and the `occupied` rest is unread, which says nothing about the horizon.
+    pub(crate) fn made_room(&mut self, now: Nanos, next_use: Option<Nanos>, occupied: u64) {
         self.short_until = now + self.idle;
         self.horizon = next_use.or(self.horizon);
         self.stuck_at = if next_use.is_none() { occupied } else { 0 };

@@ -20,30 +20,41 @@ pub(crate) struct Waiter {
 
 /// What decides when a piece is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Priority {
     /// When the piece is due ([`crate::Queued::due`]).
     pub(crate) due: Nanos,
-    /// It may join a read of the kernel's ([`crate::Demand::along`]).
-    pub(crate) along: bool,
-    /// See [`crate::Demand::foretold`].
-    pub(crate) foretold: bool,
+    /// It may join a read of the kernel's ([`crate::Demand::joins_kernel`]).
+    pub(crate) joins_kernel: bool,
+    /// See [`crate::Demand::predicted`].
+    pub(crate) predicted: bool,
     /// Only file sets ask for it ([`crate::Demand::file_set`]).
     pub(crate) file_set: bool,
     /// A file set waits for it, perhaps among others.
     pub(crate) for_file_set: bool,
 }
 
-impl Turn {
+impl Priority {
     /// Read-ahead: not due until a request waits for it.
-    pub(crate) const AHEAD: Turn =
-        Turn { due: Nanos::MAX, along: false, foretold: false, file_set: false, for_file_set: false };
+    pub(crate) const AHEAD: Priority = Priority {
+        due: Nanos::MAX,
+        joins_kernel: false,
+        predicted: false,
+        file_set: false,
+        for_file_set: false,
+    };
 
-    /// The turn of a piece that two requests want. A foretold piece keeps its place in disk order.
-    pub(crate) fn or(self, other: Turn) -> Turn {
-        let due = if self.foretold { self.due } else { self.due.min(other.due) };
+    /// The priority of a piece that two requests want. A predicted piece keeps its place in disk order.
+    pub(crate) fn or(self, other: Priority) -> Priority {
+        let due = if self.predicted { self.due } else { self.due.min(other.due) };
         let for_file_set = self.for_file_set || other.for_file_set;
         let file_set = self.file_set && other.file_set;
-        Turn { due, along: self.along || other.along, file_set, for_file_set, ..self }
+        Priority {
+            due,
+            joins_kernel: self.joins_kernel || other.joins_kernel,
+            file_set,
+            for_file_set,
+            ..self
+        }
     }
 }
 
@@ -55,7 +66,7 @@ pub(crate) struct Piece {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) lba: Option<Lba>,
-    pub(crate) turn: Turn,
+    pub(crate) priority: Priority,
     /// The stream it was fetched ahead for. A piece without a stream is withdrawn when no request waits for
     /// it any more.
     pub(crate) ahead_for: Option<StreamId>,
@@ -70,7 +81,7 @@ impl Piece {
 
     /// Whether a request waits for it that is not a file set's.
     pub(crate) fn blocks_client(&self) -> bool {
-        !self.waiters.is_empty() && !self.turn.file_set
+        !self.waiters.is_empty() && !self.priority.file_set
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Counts {
     /// Pieces that a file set waits for.
     pub(crate) for_file_sets: usize,
     /// Pieces that may join a read of the kernel's.
-    pub(crate) along: usize,
+    pub(crate) joins_kernel: usize,
 }
 
 impl Counts {
@@ -29,8 +29,8 @@ impl Counts {
         self.ahead += usize::from(!blocks);
         self.blocking_bytes += if blocks { piece.len() } else { 0 };
         self.for_clients += usize::from(piece.blocks_client());
-        self.for_file_sets += usize::from(piece.turn.for_file_set);
-        self.along += usize::from(piece.turn.along);
+        self.for_file_sets += usize::from(piece.priority.for_file_set);
+        self.joins_kernel += usize::from(piece.priority.joins_kernel);
     }
 
     fn remove(&mut self, piece: &Piece) {
@@ -38,8 +38,8 @@ impl Counts {
         self.ahead -= usize::from(!blocks);
         self.blocking_bytes -= if blocks { piece.len() } else { 0 };
         self.for_clients -= usize::from(piece.blocks_client());
-        self.for_file_sets -= usize::from(piece.turn.for_file_set);
-        self.along -= usize::from(piece.turn.along);
+        self.for_file_sets -= usize::from(piece.priority.for_file_set);
+        self.joins_kernel -= usize::from(piece.priority.joins_kernel);
     }
 }
 
@@ -102,7 +102,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::piece::{Turn, Waiter};
+    use crate::piece::{Priority, Waiter};
     use crate::{FileId, ReadId, RequestId};
     use alloc::vec;
     use proptest::prelude::*;
@@ -110,12 +110,17 @@ mod tests {
 
     fn piece(id: u64, kind: u32) -> Piece {
         let bit = |n: u32| kind >> n & 1 == 1;
-        let turn =
-            Turn { due: Nanos::ZERO, along: bit(1), file_set: bit(2), for_file_set: bit(3), ..Turn::AHEAD };
+        let priority = Priority {
+            due: Nanos::ZERO,
+            joins_kernel: bit(1),
+            file_set: bit(2),
+            for_file_set: bit(3),
+            ..Priority::AHEAD
+        };
         let waiter = Waiter { request: RequestId(id), upto: 1 };
         let waiters = if bit(0) { vec![waiter] } else { vec![] };
         let file = FileId { dev: 0, ino: 0 };
-        Piece { id: ReadId(id), file, start: 0, end: id + 1, lba: None, turn, ahead_for: None, waiters }
+        Piece { id: ReadId(id), file, start: 0, end: id + 1, lba: None, priority, ahead_for: None, waiters }
     }
 
     proptest! {

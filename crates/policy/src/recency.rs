@@ -7,7 +7,7 @@ const NIL: u32 = u32::MAX;
 
 /// Handle of a key in a [`Recency`]; valid from [`Recency::add`] until the key is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(u32);
+pub struct Handle(u32);
 
 #[derive(Clone, Debug)]
 struct Node<K> {
@@ -43,7 +43,7 @@ impl<K: Copy> Recency<K> {
     }
 
     /// Adds a key as the most recently used.
-    pub fn add(&mut self, key: K) -> Turn {
+    pub fn add(&mut self, key: K) -> Handle {
         let node = Node { key, older: NIL, newer: NIL };
         let at = match self.free.pop() {
             Some(at) => {
@@ -56,13 +56,13 @@ impl<K: Copy> Recency<K> {
             }
         };
         self.link(at);
-        Turn(at)
+        Handle(at)
     }
 
     /// Removes a key. Its handle must not be used again.
-    pub fn remove(&mut self, turn: Turn) {
-        self.unlink(turn.0);
-        self.free.push(turn.0);
+    pub fn remove(&mut self, handle: Handle) {
+        self.unlink(handle.0);
+        self.free.push(handle.0);
     }
 
     /// The least recently used key.
@@ -73,7 +73,7 @@ impl<K: Copy> Recency<K> {
     /// Removes and returns the least recently used key.
     pub fn pop_oldest(&mut self) -> Option<K> {
         let key = self.oldest()?;
-        self.remove(Turn(self.oldest));
+        self.remove(Handle(self.oldest));
         Some(key)
     }
 
@@ -111,7 +111,7 @@ mod tests {
         #[test]
         fn behaves_like_a_plain_list(ops in proptest::collection::vec((0u8..5, 0u32..1000), 0..300)) {
             let mut recency = Recency::default();
-            let mut model: Vec<(u32, Turn)> = Vec::new();
+            let mut model: Vec<(u32, Handle)> = Vec::new();
             for (op, n) in ops {
                 let i = (!model.is_empty()).then(|| n as usize % model.len());
                 match (op, i) {

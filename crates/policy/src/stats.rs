@@ -47,14 +47,14 @@ pub struct Stats {
     pub ahead: u64,
     /// Times that the piece needed next found no room in the budget.
     pub held_back: u64,
-    /// Bytes that were prefetched, not given back, and evicted before their client read them. Bytes left
+    /// Bytes that were prefetched, not dropped, and evicted before their client read them. Bytes left
     /// behind by a client that is gone do not count here; [`Stats::ledger`] counts them when another client
     /// reads them.
     pub bytes_evicted_unused: u64,
     /// Bytes fetched for streams that ended before they read them. Bytes that several streams expected count
     /// for each of them (the ledger counts them once).
     pub bytes_wasted: u64,
-    /// Bytes given back because other bytes are used sooner.
+    /// Bytes dropped because other bytes are used sooner.
     pub bytes_dropped: u64,
     /// What became of every byte.
     pub ledger: Totals,
@@ -96,7 +96,7 @@ pub struct Stats {
 
 impl Stats {
     /// Whether every hit must be reported. While memory is short, a client whose reads are not reported
-    /// counts as gone, and the bytes it needs are given back. So hits must be known before memory becomes
+    /// counts as gone, and the bytes it needs are dropped. So hits must be known before memory becomes
     /// short: from a quarter of the budget, or three quarters of the memory, on.
     pub fn needs_every_hit(&self) -> bool {
         let MemoryReport { occupied_bytes, capacity_bytes, .. } = self.memory;

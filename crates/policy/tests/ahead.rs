@@ -40,7 +40,7 @@ fn miss(id: u64, ino: u64, offset: u64, len: u64) -> Event {
     })
 }
 
-fn spindle(ahead: AheadConfig) -> DiskEngine {
+fn engine(ahead: AheadConfig) -> DiskEngine {
     DiskEngine::new(Config {
         prefetch: Bytes::mib(4),
         reads_in_flight: 1,
@@ -94,7 +94,7 @@ fn steady_reader(s: &mut DiskEngine, ino: u64, until: u64) -> Vec<(u64, u64, u64
 
 #[test]
 fn one_miss_is_enough_for_a_whole_file() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     let reads = steady_reader(&mut s, 1, 32 * M);
     // Persistence: half of the full size, then no more than what was read so far, then the full size.
     assert_eq!(reads[0], (1, 0, 2 * M));
@@ -114,7 +114,7 @@ fn one_miss_is_enough_for_a_whole_file() {
 #[test]
 fn what_could_not_be_read_is_not_read_ahead_again_before_its_client_comes_to_it() {
     // A viewer of 0.5 Mb/s.
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     head_read(&mut s, ms(0), ms(0), 1, 1);
     let (mut failed, mut now) = (Vec::new(), ms(0));
     for i in 8..32 {
@@ -175,7 +175,7 @@ fn a_viewer_who_may_be_at_his_end_is_not_left_alone() {
 
 #[test]
 fn random_readers_are_left_alone() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     open(&mut s, ms(0), 1);
     for i in 0..50u64 {
         s.handle(ms(i), access(1, i * 37 % 60 * M, 64 * K));
@@ -306,7 +306,7 @@ fn while_somebody_is_blocked_a_depth_ahead_of_need_costs_no_switch() {
 #[test]
 fn the_budget_holds_back_and_room_reminds() {
     let ahead = AheadConfig { budget: Some(Bytes::mib(6)), ..AheadConfig::default() };
-    let mut s = spindle(ahead);
+    let mut s = engine(ahead);
     let mut highest = 0;
     let mut fetched = [0; 5];
     for step in 0..60u64 {
@@ -336,7 +336,7 @@ fn the_budget_holds_back_and_room_reminds() {
 
 #[test]
 fn what_no_request_waits_for_is_read_after_what_requests_wait_for() {
-    let mut s = spindle(AheadConfig { slack: ms(0), ..AheadConfig::default() });
+    let mut s = engine(AheadConfig { slack: ms(0), ..AheadConfig::default() });
     // The head goes to a high address, and the disk is busy there.
     s.handle(ms(0), miss(1, 9, 0, 64 * K));
     let (busy, ..) = next_read(&mut s).expect("the disk is busy");
@@ -374,7 +374,7 @@ fn what_no_request_waits_for_is_read_after_what_requests_wait_for() {
 
 #[test]
 fn behind_a_long_queue_only_what_is_needed_soon_is_queued() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     // Twenty blocked readers in line: too many to read early.
     (0..20).for_each(|i| s.handle(ms(0), miss(i, 100 + i, 0, 64 * K)));
     // 2 MiB are in memory for the first stream's reader, enough for twenty seconds.
@@ -392,7 +392,7 @@ fn behind_a_long_queue_only_what_is_needed_soon_is_queued() {
 
 #[test]
 fn only_so_many_pieces_are_in_line_that_nobody_is_blocked_on() {
-    let mut s = spindle(AheadConfig { slack: ms(100_000), ..AheadConfig::default() });
+    let mut s = engine(AheadConfig { slack: ms(100_000), ..AheadConfig::default() });
     for i in 0..40u64 {
         s.handle(ms(0), miss(i, 100 + i, 0, 64 * K));
     }
@@ -405,7 +405,7 @@ fn only_so_many_pieces_are_in_line_that_nobody_is_blocked_on() {
 
 #[test]
 fn an_idle_disk_reads_early_for_readers_that_are_there() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     let mut fetched = 0;
     // 512 KiB every five seconds.
     for i in 0..6u64 {
@@ -431,7 +431,7 @@ fn an_idle_disk_reads_early_for_readers_that_are_there() {
 
 #[test]
 fn what_another_reader_has_ahead_of_him_is_not_read_again() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     s.handle(ms(0), miss(1, 1, 4 * M, 512 * K));
     let first = serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 4 * M, 512 * K));
@@ -444,7 +444,7 @@ fn what_another_reader_has_ahead_of_him_is_not_read_again() {
 
 #[test]
 fn bytes_gone_before_their_reader_came_are_counted() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);
     // 2 MiB were fetched; all but the first half megabyte are missing when their reader returns.
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
@@ -459,7 +459,7 @@ fn bytes_gone_before_their_reader_came_are_counted() {
 
 #[test]
 fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_memory() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     steady_reader(&mut s, 1, 4 * M);
     // Waiting requests are answered at once. The read in flight goes on.
     s.handle(ms(3_900), miss(8, 3, 0, 512 * K));
@@ -501,7 +501,7 @@ fn a_disk_that_is_left_to_its_readers_reads_nothing_ahead_and_learns_nothing_of_
 
 #[test]
 fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     assert_eq!(s.stats().bytes_evicted_unused, 4 * K, "all that is known");
@@ -517,7 +517,7 @@ fn a_page_that_is_gone_is_a_page_however_much_lies_behind_it() {
 
 #[test]
 fn what_is_missed_and_not_read_is_known_to_be_gone_as_far_as_it_is_known() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     s.handle(ms(501), Event::Cancel(RequestId(2)));
@@ -529,7 +529,7 @@ fn what_is_missed_and_not_read_is_known_to_be_gone_as_far_as_it_is_known() {
 
 #[test]
 fn what_leaves_memory_while_it_is_waited_for_is_evicted() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     let (id, offset, len) = next_read(&mut s).expect("it is read again");
@@ -545,7 +545,7 @@ fn what_leaves_memory_while_it_is_waited_for_is_evicted() {
 
 #[test]
 fn what_is_read_before_anything_is_reported_may_have_been_there() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);
     s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
     let (id, ..) = next_read(&mut s).expect("it is read again");
@@ -557,7 +557,7 @@ fn what_is_read_before_anything_is_reported_may_have_been_there() {
 
 #[test]
 fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     s.handle(ms(0), miss(1, 1, 8 * M, 512 * K));
     serve(&mut s, ms(0));
     s.handle(ms(1), access(1, 8 * M, 512 * K));
@@ -580,7 +580,7 @@ fn what_a_viewer_left_who_is_gone_nobody_counted_on() {
 
 #[test]
 fn a_viewer_who_begins_close_behind_another_is_no_eviction() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     steady_reader(&mut s, 1, 2 * M);
     // The head of the file has been evicted, as it may be once read; another client begins there.
     s.handle(ms(2_000), miss(2, 1, M, 512 * K));
@@ -600,7 +600,7 @@ fn begun(ino: u64, offset: u64, len: u64) -> Event {
 
 #[test]
 fn a_file_is_not_at_its_end_before_its_end_is_taken() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     open(&mut s, ms(0), 1);
     s.handle(ms(0), begun(1, 62 * M, 2 * M));
     s.handle(ms(10), begun(1, 62 * M + 256 * K, 2 * M - 256 * K));
@@ -614,9 +614,9 @@ fn a_file_is_not_at_its_end_before_its_end_is_taken() {
 
 #[test]
 fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
-    let mut s = spindle(AheadConfig::default());
+    let mut s = engine(AheadConfig::default());
     let release = |s: &mut DiskEngine, offset, len| {
-        s.handle(ms(9_000), Event::Release { file: file(1), offset, len });
+        s.handle(ms(9_000), Event::CachedAbove { file: file(1), offset, len });
         std::iter::from_fn(|| s.poll_action())
             .filter_map(|action| match action {
                 Action::Drop { file, offset, len } => Some((file.ino, offset, len)),

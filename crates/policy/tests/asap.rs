@@ -24,7 +24,7 @@ fn asap(params: Params) -> DiskEngine {
 
 /// One reader reads range after range. It requests those that miss, and reports each when it is done. A read
 /// costs a switch of 15 ms and 10 ms a MiB, and the reader requests the next at once. Returns at `until`.
-fn reads_on(spindle: &mut DiskEngine, until: Nanos) {
+fn reads_on(engine: &mut DiskEngine, until: Nanos) {
     let file = FileId { dev: 8, ino: 1 };
     let (mut now, mut there, mut id) = (Nanos(1), 0, 0);
     for offset in (0..FILE).step_by(RANGE as usize) {
@@ -33,7 +33,7 @@ fn reads_on(spindle: &mut DiskEngine, until: Nanos) {
         }
         if offset + RANGE > there {
             id += 1;
-            spindle.handle(
+            engine.handle(
                 now,
                 Event::Request(Request {
                     id: RequestId(id),
@@ -46,26 +46,26 @@ fn reads_on(spindle: &mut DiskEngine, until: Nanos) {
                     demand: Demand::default(),
                 }),
             );
-            while let Some(action) = spindle.poll_action() {
+            while let Some(action) = engine.poll_action() {
                 if let Action::Read { id, offset, len, .. } = action {
                     now = now + Nanos::from_millis(15) + Nanos::from_millis(10 * len / M);
                     there = offset + len;
-                    spindle.handle(now, Event::Progress { read: id, upto: there });
-                    spindle.handle(now, Event::Done { read: id, outcome: Outcome::Ok });
+                    engine.handle(now, Event::Progress { read: id, upto: there });
+                    engine.handle(now, Event::Done { read: id, outcome: Outcome::Ok });
                 }
             }
         }
         let access = Access { file, offset, len: RANGE, file_size: FILE, lba: None, taken: Taken::All };
-        spindle.handle(now, Event::Access(access));
+        engine.handle(now, Event::Access(access));
     }
     panic!("the file ended");
 }
 
 #[test]
 fn every_byte_read_is_requested_once_whether_it_hit_or_missed() {
-    let mut spindle = asap(Params::default());
-    reads_on(&mut spindle, Nanos::from_secs(1));
-    let stats = spindle.stats();
+    let mut engine = asap(Params::default());
+    reads_on(&mut engine, Nanos::from_secs(1));
+    let stats = engine.stats();
     assert!(stats.accesses > 0 && stats.ledger.requested == stats.accesses * RANGE, "{:?}", stats.ledger);
     // Only misses are read: a piece of 3 MiB brings six ranges.
     assert_eq!(stats.ahead, 0);
@@ -75,9 +75,9 @@ fn every_byte_read_is_requested_once_whether_it_hit_or_missed() {
 #[test]
 fn the_gradient_finds_that_one_sequential_reader_wants_larger_pieces() {
     let adjust_interval = Nanos::from_secs(2);
-    let mut spindle = asap(Params { adjust_interval, start_size: Bytes::mib(1), ..Params::default() });
-    let first = spindle.stats().size.size;
-    reads_on(&mut spindle, Nanos::from_secs(30));
-    let size = spindle.stats().size;
+    let mut engine = asap(Params { adjust_interval, start_size: Bytes::mib(1), ..Params::default() });
+    let first = engine.stats().size.size;
+    reads_on(&mut engine, Nanos::from_secs(30));
+    let size = engine.stats().size;
     assert!(size.intervals >= 10 && size.size > first, "{} -> {}: {}", first, size.size, size.decision);
 }

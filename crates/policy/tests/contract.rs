@@ -83,7 +83,7 @@ enum Step {
     /// The disk is left to its readers, or no longer.
     Rest(bool),
     /// A cache above keeps these bytes.
-    Release {
+    CachedAbove {
         file: u64,
         offset: u64,
         len: u64,
@@ -125,7 +125,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (amount(), any::<bool>())
             .prop_map(|(bytes, tasks_wait)| Step::Memory { bytes, tasks_wait }),
         1 => any::<bool>().prop_map(Step::Rest),
-        1 => (file(), amount(), amount()).prop_map(|(file, offset, len)| Step::Release { file, offset, len }),
+        1 => (file(), amount(), amount()).prop_map(|(file, offset, len)| Step::CachedAbove { file, offset, len }),
         2 => (file(), 0..(64 * PAGE), 0..(2_000 * PAGE), any::<bool>())
             .prop_map(|(file, from, len, written)| Step::Hole { file, from, len, written }),
         2 => file().prop_map(Step::Leave),
@@ -435,7 +435,9 @@ impl Machine {
                 self.tell(Event::MemoryLimit(MemoryLimit { bytes: Bytes(bytes), tasks_wait }));
             }
             Step::Rest(rests) => self.tell(Event::Rest(rests)),
-            Step::Release { file, offset, len } => self.tell(Event::Release { file: id(file), offset, len }),
+            Step::CachedAbove { file, offset, len } => {
+                self.tell(Event::CachedAbove { file: id(file), offset, len })
+            }
             Step::Hole { file, from, len, written } => {
                 let (file, upto) = (id(file), from + len);
                 self.tell(Event::Opened { file });

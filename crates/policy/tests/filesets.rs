@@ -76,7 +76,7 @@ impl Bench {
     /// The disk serves the nth of what is in line.
     fn serve(&mut self, nth: usize, outcome: Outcome) {
         let Some((step, ..)) = self.line.remove(nth % self.line.len().max(1)) else { return };
-        if outcome == Outcome::Came {
+        if outcome == Outcome::Fetched {
             self.held.insert(step);
         }
         self.sets.answered(step, outcome);
@@ -101,7 +101,7 @@ fn ranges_come_in_the_order_of_the_disk_across_sets() {
         bench.add(id as u64 % 2, id as u32, range(place, 4 * M)).unwrap();
     }
     while !bench.line.is_empty() {
-        bench.serve(0, Outcome::Came);
+        bench.serve(0, Outcome::Fetched);
     }
     let mut rising = bench.places.clone();
     rising.sort_unstable();
@@ -119,7 +119,7 @@ fn a_sweep_rises_and_turns_once() {
     }
     let first = bench.places.len();
     while !bench.line.is_empty() {
-        bench.serve(0, Outcome::Came);
+        bench.serve(0, Outcome::Fetched);
     }
     assert_eq!(bench.ready.len(), 200);
     let turns = bench.places[first..].windows(2).filter(|pair| pair[1] < pair[0]).count();
@@ -132,10 +132,10 @@ fn a_long_range_goes_in_steps_and_is_ready_after_the_last() {
     bench.add(0, 1, Range { offset: M, ..range(0, 10 * M) }).unwrap();
     assert_eq!(bench.asked.values().sum::<u64>(), 10 * M);
     assert_eq!(bench.asked.values().copied().collect::<Vec<_>>(), [3 * M, 4 * M, 3 * M]);
-    bench.serve(2, Outcome::Came);
+    bench.serve(2, Outcome::Fetched);
     bench.serve(0, Outcome::There);
     assert!(bench.ready.is_empty());
-    bench.serve(0, Outcome::Came);
+    bench.serve(0, Outcome::Fetched);
     assert_eq!(bench.ready, [(SetId(0), RangeId(1), true)]);
     bench.take(0, true);
     assert!(bench.held.is_empty());
@@ -145,9 +145,9 @@ fn a_long_range_goes_in_steps_and_is_ready_after_the_last() {
 fn the_rest_of_a_range_that_failed_is_not_read() {
     let mut bench = Bench::with(1, 100 * M);
     bench.add(0, 1, range(0, 60 * M)).unwrap();
-    bench.serve(0, Outcome::Left);
+    bench.serve(0, Outcome::Passed);
     while !bench.line.is_empty() {
-        bench.serve(0, Outcome::Came);
+        bench.serve(0, Outcome::Fetched);
     }
     assert_eq!(bench.ready, [(SetId(0), RangeId(1), false)]);
     assert!(bench.asked.values().sum::<u64>() <= IN_LINE_BYTES_MAX, "no more than was in line");
@@ -160,8 +160,8 @@ fn the_window_is_kept_and_a_range_beyond_it_is_cut() {
         bench.add(0, id, range(id.into(), 3 * M)).unwrap();
     }
     assert_eq!(bench.line.len(), 2, "a third has no room");
-    bench.serve(0, Outcome::Came);
-    bench.serve(0, Outcome::Came);
+    bench.serve(0, Outcome::Fetched);
+    bench.serve(0, Outcome::Fetched);
     assert!(bench.line.is_empty(), "none is taken");
     bench.take(0, true);
     assert_eq!(bench.line.len(), 1);
@@ -177,8 +177,8 @@ fn the_oldest_range_has_room_although_the_window_is_full() {
     for (id, place) in [(1, 100), (2, 200), (3, 300), (4, 50)] {
         bench.add(0, id, range(place, M)).unwrap();
     }
-    bench.serve(0, Outcome::Came);
-    bench.serve(0, Outcome::Came);
+    bench.serve(0, Outcome::Fetched);
+    bench.serve(0, Outcome::Fetched);
     assert_eq!(bench.ready.len(), 2);
     let (set, first, _) = bench.ready[0];
     assert_eq!(first, RangeId(1));
@@ -189,7 +189,7 @@ fn the_oldest_range_has_room_although_the_window_is_full() {
     // Its reader takes nothing before the oldest that is left has come.
     bench.sets.room(0, 0);
     bench.act();
-    bench.serve(0, Outcome::Came);
+    bench.serve(0, Outcome::Fetched);
     bench.sets.took(set, RangeId(2), true);
     bench.act();
     bench.sets.took(set, RangeId(3), true);
@@ -207,7 +207,7 @@ fn without_room_a_set_has_one_range_at_a_time() {
     assert_eq!(bench.line.len(), 2);
     for _ in 0..2 {
         while !bench.line.is_empty() {
-            bench.serve(0, Outcome::Came);
+            bench.serve(0, Outcome::Fetched);
         }
         assert_eq!(bench.ready.len(), 2);
         bench.take(0, true);
@@ -227,7 +227,7 @@ fn a_reader_that_takes_nothing_stops_its_own_set_alone() {
     }
     let mut taken = 0;
     for _ in 0..1_000 {
-        bench.serve(0, Outcome::Came);
+        bench.serve(0, Outcome::Fetched);
         if let Some(nth) = bench.ready.iter().position(|r| r.0 == SetId(1)) {
             bench.take(nth, true);
             taken += 1;
@@ -245,7 +245,7 @@ fn ranges_that_are_always_ahead_of_the_heads_keep_none_waiting() {
     // The one set goes on where the disk is; the other's only range lies behind.
     for id in 1..100 {
         bench.add(0, id, range(1_000 + 8 * u64::from(id), 4 * M)).unwrap();
-        bench.serve(0, Outcome::Came);
+        bench.serve(0, Outcome::Fetched);
         if bench.ready.iter().any(|r| r.0 == SetId(1)) {
             return;
         }
@@ -287,7 +287,7 @@ fn a_small_window_keeps_every_lane_busy() {
         assert_eq!((steps(0), steps(1)), (2, 2), "four in the window, two for each");
         // Each lane serves its own in turn.
         let first = bench.line.iter().position(|step| lane_of(step.2.0) == lane_of(id)).unwrap();
-        bench.serve(first, Outcome::Came);
+        bench.serve(first, Outcome::Fetched);
         bench.take(0, true);
         add(&mut bench, id);
     }
@@ -301,12 +301,12 @@ fn a_sweep_of_one_lane_begins_none_at_another() {
     for id in 0..8 {
         bench.add(0, id, range(100 + u64::from(id), 3 * M)).unwrap();
     }
-    bench.serve(0, Outcome::Came);
+    bench.serve(0, Outcome::Fetched);
     // Ahead of the heads, and added while the sweep is under way.
     bench.add(0, 8, range(106, 3 * M)).unwrap();
     bench.add(0, 9, Range { lane: 1, ..range(1, M / 2) }).unwrap();
     while !bench.line.is_empty() {
-        bench.serve(0, Outcome::Came);
+        bench.serve(0, Outcome::Fetched);
     }
     let at = |place: u64| bench.places.iter().rposition(|&other| other == place).unwrap();
     assert!(at(107) < at(106), "what comes during a sweep waits for the next: {:?}", bench.places);
@@ -405,12 +405,12 @@ proptest! {
                 }
                 Do::Serve(nth, how) => {
                     let outcome = match how {
-                        0 => Outcome::Left,
+                        0 => Outcome::Passed,
                         1 => Outcome::There,
-                        _ => Outcome::Came,
+                        _ => Outcome::Fetched,
                     };
                     if let Some((step, ..)) = bench.line.remove(nth % bench.line.len().max(1)) {
-                        if outcome == Outcome::Came {
+                        if outcome == Outcome::Fetched {
                             bench.held.insert(step);
                         }
                         bench.sets.answered(step, outcome);
@@ -430,7 +430,7 @@ proptest! {
                     bench.sets.close(SetId(set));
                 }
                 Do::Room(lane, bytes) => bench.sets.room(lane, bytes),
-                Do::Unknown(step) => bench.sets.answered(StepId(step | 1 << 63), Outcome::Came),
+                Do::Unknown(step) => bench.sets.answered(StepId(step | 1 << 63), Outcome::Fetched),
             }
             drain(&mut bench);
             let counts = bench.sets.counts();
@@ -442,7 +442,7 @@ proptest! {
         for _ in 0..100_000 {
             if let Some((step, ..)) = bench.line.pop_front() {
                 bench.held.insert(step);
-                bench.sets.answered(step, Outcome::Came);
+                bench.sets.answered(step, Outcome::Fetched);
             } else if let Some((set, range, _)) = bench.ready.pop() {
                 bench.sets.took(set, range, true);
             } else {

@@ -92,12 +92,12 @@ impl Machine {
         if !self.has(file, offset) {
             self.ids += 1;
             // The kernel's own read comes first, and the request is for what follows it.
-            let along = door == Door::Observes;
-            let (at, len) = if along { (offset + len, 128 * K) } else { (offset, len) };
-            if along {
+            let joins_kernel = door == Door::Observes;
+            let (at, len) = if joins_kernel { (offset + len, 128 * K) } else { (offset, len) };
+            if joins_kernel {
                 self.engine.handle(now, Event::Opened { file });
             }
-            let demand = Demand { along, random: door == Door::Advised, ..Demand::default() };
+            let demand = Demand { joins_kernel, random: door == Door::Advised, ..Demand::default() };
             let (id, from) = (RequestId(self.ids), offset);
             if at < FILE {
                 let len = len.min(FILE - at);

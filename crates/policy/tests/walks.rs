@@ -1,4 +1,4 @@
-//! What is foretold of readers of whole files, and what is not.
+//! What is predicted of readers of whole files, and what is not.
 
 use std::collections::BTreeSet;
 
@@ -146,7 +146,7 @@ fn the_window_grows_with_what_is_used() {
 }
 
 #[test]
-fn four_programs_that_share_out_batches_are_foretold() {
+fn four_programs_that_share_out_batches_are_predicted() {
     let mut driver = Driver::new(folders(40, 100));
     let list: Vec<(usize, u64)> =
         (0..40).flat_map(|f| in_order(&driver.folders[f], 0).into_iter().map(move |ino| (f, ino))).collect();
@@ -178,7 +178,7 @@ fn four_programs_that_share_out_batches_are_foretold() {
 }
 
 #[test]
-fn programs_that_take_a_file_at_a_time_are_foretold() {
+fn programs_that_take_a_file_at_a_time_are_predicted() {
     let mut driver = Driver::new(folders(1, 1_000));
     let inos = in_order(&driver.folders[0].clone(), 1);
     let mut ahead = 0;
@@ -278,7 +278,7 @@ fn readers_do_not_teach_one_another() {
 }
 
 #[test]
-fn a_second_time_through_a_folder_is_foretold_again() {
+fn a_second_time_through_a_folder_is_predicted_again() {
     let mut driver = Driver::new(folders(1, 400));
     driver.read_all(0, 1);
     let again = driver.read_all(0, 1);
@@ -416,7 +416,7 @@ fn listed_for_batches(told: bool) -> usize {
             .successors
             .read(driver.now, Read { reader, file: file_id, folder, head: true, end: true, place });
         if told && i >= 3 {
-            driver.successors.goes_on_unheard(reader);
+            driver.successors.passed_in_disk_order(reader);
         }
         driver.act();
     }

@@ -1,25 +1,25 @@
 //! The blocks in memory: a bounded number, the one used longest ago leaves first, one being sent never.
 
 use hashbrown::HashMap;
-use seekless_policy::recency::{Recency, Turn};
+use seekless_policy::recency::{Handle, Recency};
 
 use super::ContentId;
 
 pub(super) type Key = (ContentId, u64);
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct CachedBlock {
     /// Clients it is being sent to.
     pins: u32,
     /// Its place in `idle` while no client holds it.
-    idle: Option<Turn>,
+    idle: Option<Handle>,
 }
 
 /// Bounded block memory.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     capacity: u64,
-    held: HashMap<Key, Held>,
+    held: HashMap<Key, CachedBlock>,
     /// Not pinned, by last use.
     idle: Recency<Key>,
     /// Room promised to reads under way.
@@ -81,15 +81,15 @@ impl Memory {
     /// A promised block that came.
     pub(super) fn fill(&mut self, key: Key) {
         self.release();
-        let held = Held { pins: 0, idle: Some(self.idle.add(key)) };
+        let held = CachedBlock { pins: 0, idle: Some(self.idle.add(key)) };
         self.held.insert(key, held);
     }
 
     /// A client is to be sent this block; `false` if it is not here.
     pub(super) fn pin(&mut self, key: Key) -> bool {
         let Some(held) = self.held.get_mut(&key) else { return false };
-        if let Some(turn) = held.idle.take() {
-            self.idle.remove(turn);
+        if let Some(handle) = held.idle.take() {
+            self.idle.remove(handle);
         }
         held.pins += 1;
         true

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use seekless_policy::recency::{Recency, Turn};
+use seekless_policy::recency::{Handle, Recency};
 
 use super::ClientId;
 use super::memory::Key;
@@ -13,8 +13,8 @@ use super::memory::Key;
 #[derive(Clone, Copy, Debug)]
 enum ReadRank {
     /// A client waits for it.
-    Urgent(Turn),
-    Queued(Turn),
+    Urgent(Handle),
+    Queued(Handle),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,8 +61,8 @@ impl Reads {
         let stale = match want.place {
             _ if want.in_flight => return false,
             Some(ReadRank::Urgent(_)) => return false,
-            Some(ReadRank::Queued(turn)) => {
-                self.queued.remove(turn);
+            Some(ReadRank::Queued(handle)) => {
+                self.queued.remove(handle);
                 false
             }
             None => true,
@@ -108,8 +108,8 @@ impl Reads {
     /// It is not to be read any more.
     fn out_of_order(&mut self, place: Option<ReadRank>) {
         match place {
-            Some(ReadRank::Urgent(turn)) => self.urgent.remove(turn),
-            Some(ReadRank::Queued(turn)) => self.queued.remove(turn),
+            Some(ReadRank::Urgent(handle)) => self.urgent.remove(handle),
+            Some(ReadRank::Queued(handle)) => self.queued.remove(handle),
             None => {}
         }
     }

@@ -91,8 +91,8 @@ pub(crate) fn need(
     // One minute in total, unless the patience is shorter.
     let total_ms = patience_ms.saturating_mul(WAIT_MS_MAX / PATIENCE_MS).min(WAIT_MS_MAX);
     let answer = match converse(&line, patience_ms, total_ms, false) {
-        Ok(Said::Answer(answer)) => answer,
-        Ok(Said::Settings(..)) | Err(Failed::Nonsense | Failed::Silence) => {
+        Ok(Reply::Answer(answer)) => answer,
+        Ok(Reply::Settings(..)) | Err(Failed::Nonsense | Failed::Silence) => {
             MEMORY.hung(host::coarse_ms());
             return None;
         }
@@ -133,8 +133,8 @@ pub(crate) fn settings() -> Option<Settings> {
     say(&line, Frame::Hello { pid, ring: ring_along }, None)?;
     let patience_ms = prompt_ms();
     let (settings, came) = match converse(&line, patience_ms, patience_ms, ring_along) {
-        Ok(Said::Settings(settings, ring)) => (settings, ring),
-        Ok(Said::Answer(answer)) => (answer.settings(), None),
+        Ok(Reply::Settings(settings, ring)) => (settings, ring),
+        Ok(Reply::Answer(answer)) => (answer.settings(), None),
         Err(Failed::Silence) if !MEMORY.in_doubt() => return None,
         Err(Failed::Silence | Failed::Nonsense) => {
             MEMORY.hung(host::coarse_ms());
@@ -283,7 +283,7 @@ fn say(line: &Line, frame: Frame<'_>, descriptor: Option<BorrowedFd<'_>>) -> Opt
 }
 
 /// The end of a successful wait.
-enum Said {
+enum Reply {
     Answer(Answer),
     /// With the ring that they name, if the daemon sends it along.
     Settings(Settings, Option<OwnedFd>),
@@ -303,10 +303,10 @@ enum Failed {
 }
 
 /// The result of one receive.
-enum Heard {
+enum Incoming {
     Nothing,
     Working,
-    Said(Said),
+    Reply(Reply),
     Failed(Failed),
 }
 
@@ -319,7 +319,7 @@ fn prompt_ms() -> u64 {
 /// Waits for an answer: at most `patience_ms` without a frame, `total_ms` in total, and only [`prompt_ms`]
 /// while the daemon has not read the frame. Signals run the host's handlers, and the wait goes on for the
 /// rest of its time. `ring_along`: the ring may come with the settings.
-fn converse(line: &Line, patience_ms: u64, total_ms: u64, ring_along: bool) -> Result<Said, Failed> {
+fn converse(line: &Line, patience_ms: u64, total_ms: u64, ring_along: bool) -> Result<Reply, Failed> {
     let [prompt, patience, total] =
         [prompt_ms(), patience_ms, total_ms].map(|ms| ms.saturating_mul(1_000_000));
     let start = host::now_ns();
@@ -356,31 +356,33 @@ fn converse(line: &Line, patience_ms: u64, total_ms: u64, ring_along: bool) -> R
             }
         }
         match listen(line, ring_along) {
-            Heard::Nothing => {}
-            Heard::Working => (last_word, known_read) = (host::now_ns(), true),
-            Heard::Said(said) => return Ok(said),
-            Heard::Failed(failed) => return Err(failed),
+            Incoming::Nothing => {}
+            Incoming::Working => (last_word, known_read) = (host::now_ns(), true),
+            Incoming::Reply(reply) => return Ok(reply),
+            Incoming::Failed(failed) => return Err(failed),
         }
     }
     Err(Failed::Nonsense)
 }
 
-fn listen(line: &Line, ring_along: bool) -> Heard {
-    let Some(socket) = line.socket() else { return Heard::Failed(Failed::Gone) };
+fn listen(line: &Line, ring_along: bool) -> Incoming {
+    let Some(socket) = line.socket() else { return Incoming::Failed(Failed::Gone) };
     let mut bytes = [0u8; FRAME_BYTES];
     let received = match receive(socket, &mut bytes, ring_along) {
-        Ok(received) if received.length == 0 => return Heard::Failed(Failed::Gone),
+        Ok(received) if received.length == 0 => return Incoming::Failed(Failed::Gone),
         // A descriptor with any other frame than `Settings` is closed here.
         Ok(received) => received,
-        Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-        Err(Errno::MSGSIZE | Errno::PROTO | Errno::MFILE) => return Heard::Failed(Failed::Nonsense),
-        Err(_) => return Heard::Failed(Failed::Gone),
+        Err(Errno::AGAIN | Errno::INTR) => return Incoming::Nothing,
+        Err(Errno::MSGSIZE | Errno::PROTO | Errno::MFILE) => return Incoming::Failed(Failed::Nonsense),
+        Err(_) => return Incoming::Failed(Failed::Gone),
     };
     match bytes.get(..received.length).map(Frame::decode) {
-        Some(Ok(Frame::Working)) => Heard::Working,
-        Some(Ok(Frame::Answer(answer))) => Heard::Said(Said::Answer(answer)),
-        Some(Ok(Frame::Settings(settings))) => Heard::Said(Said::Settings(settings, received.descriptor)),
+        Some(Ok(Frame::Working)) => Incoming::Working,
+        Some(Ok(Frame::Answer(answer))) => Incoming::Reply(Reply::Answer(answer)),
+        Some(Ok(Frame::Settings(settings))) => {
+            Incoming::Reply(Reply::Settings(settings, received.descriptor))
+        }
         // This includes a refusal: the shim has no other version to offer.
-        _ => Heard::Failed(Failed::Nonsense),
+        _ => Incoming::Failed(Failed::Nonsense),
     }
 }

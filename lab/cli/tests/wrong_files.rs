@@ -171,7 +171,7 @@ fn numbers_and_units_that_an_option_does_not_take() {
         "disk profile / --share -1",
         "serve --rate -1 .",
         "serve --head-timeout -1s .",
-        "serve --stalled -1 .",
+        "serve --stall-timeout -1 .",
         "daemon --share 2",
         "daemon --budget -1",
         "get http://127.0.0.1:1/x --retries -1",

@@ -387,7 +387,7 @@ const NO_BOUNDS: [&str; 12] = [
     "WINDOWS",
     "ORDERS",
     "CERTAIN",
-    "FORETOLD_IDS",
+    "PREDICTED_IDS",
 ];
 
 /// No more of them than there are now: the direction is forty.

@@ -5,7 +5,7 @@ use seekless_base::{Bytes, Nanos};
 use seekless_model::drive::catalogue as drives;
 use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_model::workload::closed::{ClosedSpec, Pick};
-use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode};
+use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Look, back, hit_ratio};
 
@@ -40,8 +40,8 @@ fn node() -> Node {
 }
 
 fn config(node: Node, memory: u64, seconds: u64) -> Config {
-    let spindle =
-        SpindleConfig { mode: Mode::Both, ahead: Some(AheadConfig::default()), ..SpindleConfig::default() };
+    let policy =
+        PolicyConfig { mode: Mode::Both, ahead: Some(AheadConfig::default()), ..PolicyConfig::default() };
     Config {
         disks: vec![DiskConfig {
             set: seekless_model::drive::set::SetSpec::SINGLE,
@@ -53,7 +53,7 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),
         socket: Bytes::mib(1),
-        engine: Some(EngineConfig::of_shim(spindle)),
+        engine: Some(EngineConfig::of_shim(policy)),
         costs: Costs::default(),
         load: Load::Node(node),
         file_set: None,

@@ -7,7 +7,7 @@ use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::session::paper_classes;
 use seekless_policy::sizing::controller::{AdjustBy, Params};
-use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, OrderKind, Sizing};
+use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode, OrderKind, Sizing};
 use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, FileSetLoad, Rise, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
@@ -39,8 +39,8 @@ fn closed(clients: u32) -> Config {
 }
 
 fn engine(mode: Mode, ahead: bool) -> Option<EngineConfig> {
-    let spindle = SpindleConfig { mode, ahead: ahead.then(AheadConfig::default), ..SpindleConfig::default() };
-    Some(EngineConfig::of_shim(spindle))
+    let policy = PolicyConfig { mode, ahead: ahead.then(AheadConfig::default), ..PolicyConfig::default() };
+    Some(EngineConfig::of_shim(policy))
 }
 
 fn sessions(per_s: f64) -> Config {
@@ -107,7 +107,7 @@ fn what_is_held_is_not_read_again() {
     let catalogue = Catalogue::new(&CatalogueSpec { size, ..CatalogueSpec::default() }).unwrap();
     let read_again = |hold| {
         let mut engine = engine(Mode::Both, true).unwrap();
-        engine.spindle.ahead =
+        engine.policy.ahead =
             Some(AheadConfig { hold, budget: Some(Bytes::mib(600)), ..AheadConfig::default() });
         let Config { mut disks, .. } = closed(1);
         disks[0].size = Bytes::gib(30);
@@ -132,7 +132,7 @@ fn a_shim_that_reads_for_itself_prefetches_by_the_kernels_windows() {
     let catalogue = catalogue();
     let run = |preads| {
         let mut prefetch = engine(Mode::Prefetch, false).unwrap();
-        prefetch.spindle.prefetch = Bytes::mib(2);
+        prefetch.policy.prefetch = Bytes::mib(2);
         let engine = Some(EngineConfig { preads, ..prefetch });
         let kernel = KernelConfig {
             algorithm: readahead::Kind::OnDemand3,
@@ -155,7 +155,7 @@ fn a_file_set_beside_clients_that_never_rest_has_its_share() {
     let catalogue = catalogue();
     let with = |share: f64, file_set: Option<FileSetLoad>| {
         let mut engine = engine(Mode::Both, true).unwrap();
-        engine.spindle.share = share;
+        engine.policy.share = share;
         let server = ServerModel::nginx_threads(2);
         let length = Nanos::from_secs(90);
         Config { engine: Some(engine), server, file_set, length, ..closed(60) }
@@ -185,10 +185,10 @@ fn viewers_who_come_back_all_at_once_are_served_again() {
     let catalogue = Catalogue::new(&CatalogueSpec { size, ..CatalogueSpec::default() }).unwrap();
     for automatic in [false, true] {
         let mut engine = engine(Mode::Both, true).unwrap();
-        engine.spindle.prefetch = Bytes::mib(2);
+        engine.policy.prefetch = Bytes::mib(2);
         if automatic {
-            engine.spindle.sizing = Sizing::Auto(Params::default());
-            engine.spindle.profile = Some(profile_of(&drives::get("wd-red-1tb").unwrap(), &SetSpec::SINGLE));
+            engine.policy.sizing = Sizing::Auto(Params::default());
+            engine.policy.profile = Some(profile_of(&drives::get("wd-red-1tb").unwrap(), &SetSpec::SINGLE));
         }
         let Config { mut disks, .. } = closed(1);
         disks[0].size = Bytes::gib(110);
@@ -216,8 +216,8 @@ fn evictions_set_the_size_of_the_papers_controller_by_the_bitrate() {
     let size_with = |tells_bitrates| {
         let mut engine = engine(Mode::Both, false).unwrap();
         engine.tells_bitrates = tells_bitrates;
-        engine.spindle.start_size = Some(Bytes::mib(8));
-        engine.spindle.sizing = Sizing::Auto(Params {
+        engine.policy.start_size = Some(Bytes::mib(8));
+        engine.policy.sizing = Sizing::Auto(Params {
             adjust_by: AdjustBy::Gradient,
             adjust_interval: Nanos::from_secs(20),
             ..Params::default()
@@ -261,7 +261,7 @@ fn whatever_is_combined_the_books_balance() {
             config.kernel.scheduler = kinds[(i + j) % 3];
             config.engine = engine(mode, j % 2 == 0);
             if let Some(e) = &mut config.engine {
-                e.spindle.order = OrderKind::ALL[(i + j) % 2];
+                e.policy.order = OrderKind::ALL[(i + j) % 2];
                 e.window = (i % 2 == 1).then_some(Bytes::mib(1));
             }
             let r = serving::run(&config, &catalogue).unwrap();
@@ -532,10 +532,10 @@ fn a_call_of_the_userver_reads_what_the_socket_takes() {
             max_command: Bytes::kib(128),
             ..KernelConfig::default()
         };
-        let spindle = SpindleConfig { order: OrderKind::Fifo, ..SpindleConfig::default() };
+        let policy = PolicyConfig { order: OrderKind::Fifo, ..PolicyConfig::default() };
         let engine = EngineConfig {
             window: Some(Bytes::kib(128)),
-            ..EngineConfig::of_shim(SpindleConfig { mode: Mode::Serialise, ..spindle })
+            ..EngineConfig::of_shim(PolicyConfig { mode: Mode::Serialise, ..policy })
         };
         let config = Config { kernel, server, socket, engine: Some(engine), ..sessions(20.0) };
         let report = serving::run(&config, &catalogue).unwrap();

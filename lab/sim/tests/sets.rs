@@ -6,7 +6,7 @@ use seekless_model::drive::set::{DriveSet, SetKind, SetSpec};
 use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_policy::sizing::controller::Params;
-use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode, Sizing};
+use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode, Sizing};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, FileSetLoad, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::{self, Config, KernelConfig, Load, Report};
@@ -19,12 +19,12 @@ fn of(kind: SetKind, members: u32) -> SetSpec {
 
 /// A hundred clients in a closed loop on a set of the drive [`DRIVE`]; `change` is made to settings of one
 /// piece at a time.
-fn served(set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
+fn served(set: SetSpec, change: impl FnOnce(&mut PolicyConfig)) -> Report {
     served_by(DRIVE, set, change)
 }
 
 /// The same on any drive.
-fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> Report {
+fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut PolicyConfig)) -> Report {
     served_beside(drive, set, change, 100, None)
 }
 
@@ -32,28 +32,28 @@ fn served_by(drive: &str, set: SetSpec, change: impl FnOnce(&mut SpindleConfig))
 fn served_beside(
     drive: &str,
     set: SetSpec,
-    change: impl FnOnce(&mut SpindleConfig),
+    change: impl FnOnce(&mut PolicyConfig),
     clients: u32,
     file_set: Option<FileSetLoad>,
 ) -> Report {
     let library = CatalogueSpec { size: Some(Bytes::gib(40)), ..CatalogueSpec::default() };
     let drive = drives::find(drive).unwrap();
-    let mut spindle = SpindleConfig {
+    let mut policy = PolicyConfig {
         mode: Mode::Both,
         ahead: Some(AheadConfig::default()),
         sizing: Sizing::Auto(Params::default()),
         read_max: Bytes::mib(32),
         profile: Some(profile_of(&drive, &set)),
-        ..SpindleConfig::default()
+        ..PolicyConfig::default()
     };
-    change(&mut spindle);
+    change(&mut policy);
     let config = Config {
         disks: vec![DiskConfig { drive, set, size: Bytes::gib(48), speedup: 1.0 }],
         memory: Bytes::gib(1),
         kernel: KernelConfig::default(),
         server: ServerModel::threads(),
         socket: Bytes::mib(1),
-        engine: Some(EngineConfig::of_shim(spindle)),
+        engine: Some(EngineConfig::of_shim(policy)),
         costs: Costs::default(),
         load: Load::Closed { clients, spec: ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() } },
         file_set,
@@ -63,7 +63,7 @@ fn served_beside(
     serving::run(&config, &Catalogue::new(&library).unwrap()).unwrap()
 }
 
-fn rate(set: SetSpec, change: impl FnOnce(&mut SpindleConfig)) -> f64 {
+fn rate(set: SetSpec, change: impl FnOnce(&mut PolicyConfig)) -> f64 {
     let report = served(set, change);
     println!("{set}: {:.1} MB/s, {:?}", report.mb_per_s, report.latency_ms.get("p99"));
     report.mb_per_s
@@ -94,7 +94,7 @@ fn a_file_set_keeps_every_part_busy() {
     let load = FileSetLoad { window: Bytes::mib(64), range: Bytes::mib(2), rate: 4e9 };
     let rate = |set: SetSpec, parts: u64| {
         let all = DriveSet::new(&drives::get(DRIVE).unwrap(), set).unwrap().sectors();
-        let change = |c: &mut SpindleConfig| c.parts = (1..parts).map(|i| Lba(i * (all / parts))).collect();
+        let change = |c: &mut PolicyConfig| c.parts = (1..parts).map(|i| Lba(i * (all / parts))).collect();
         let of_set = served_beside(DRIVE, set, change, 0, Some(load)).file_set.unwrap().mb_per_s;
         println!("{set} as {parts}: {of_set:.1} MB/s");
         of_set

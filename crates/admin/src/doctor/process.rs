@@ -131,8 +131,10 @@ impl Facts {
             at_secure: at_secure(&fs::read(dir.join("auxv")).unwrap_or_default()),
             io_uring: has_io_uring(&dir),
             seccomp: field("Seccomp:").and_then(|v| v.parse().ok()).unwrap_or(0),
-            sandboxed: by_itself(pid, |below, above| filtered(below) && !filtered(above)),
-            isolated: by_itself(pid, |below, above| differ(&folder(below), &folder(above), "ns/net")),
+            sandboxed: restricted_by_program(pid, |below, above| filtered(below) && !filtered(above)),
+            isolated: restricted_by_program(pid, |below, above| {
+                differ(&folder(below), &folder(above), "ns/net")
+            }),
             long_calls: in_long_call(&dir)
                 || children(&dir).into_iter().any(|child| in_long_call(&folder(child))),
             other_root: other_root(&dir),
@@ -260,7 +262,7 @@ fn filtered(pid: u32) -> bool {
 /// Whether `shut` is true of a process and its parent of the same program, from the parent of this process
 /// down to its grandchildren. Then the program itself did it, and restricts its processes. What a container
 /// or a unit does applies to both, or came with another program.
-fn by_itself(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
+fn restricted_by_program(pid: u32, shut: impl Fn(u32, u32) -> bool) -> bool {
     let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let below = |pid: u32| children(&folder(pid)).into_iter().take(WORKERS_MAX);
     let parent = number(pid, "PPid:");
@@ -651,8 +653,8 @@ mod tests {
         }
         let (child, other) = found.unwrap();
         let shut = |of: u32, in_: u32| move |below: u32, above: u32| (below, above) == (in_, of);
-        let by_shell = [shell.id(), child].map(|pid| by_itself(pid, shut(shell.id(), child)));
-        let by_another = [shell.id(), child, other].map(|pid| by_itself(pid, shut(child, other)));
+        let by_shell = [shell.id(), child].map(|pid| restricted_by_program(pid, shut(shell.id(), child)));
+        let by_another = [shell.id(), child, other].map(|pid| restricted_by_program(pid, shut(child, other)));
         rustix::process::kill_process(
             rustix::process::Pid::from_raw(other as i32).unwrap(),
             rustix::process::Signal::KILL,

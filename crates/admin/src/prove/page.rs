@@ -3,7 +3,7 @@
 use seekless_base::Fault;
 use seekless_output::chart::{Axis, Chart, Mark, Scale, Series, colour};
 
-use super::{AFTER_TRY, Outcome, in_words, verdict};
+use super::{AFTER_TRY, Outcome, estimate_text, verdict};
 
 const STYLE: &str = ":root{color-scheme:light dark}body{max-width:54rem;margin:2rem auto;padding:0 1rem;\
     font:16px/1.5 system-ui,sans-serif}table{border-collapse:collapse}td,th{padding:.3rem .8rem;text-align:right;\
@@ -50,13 +50,13 @@ pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
             "disk time per delivered GB, s",
             format!("{:.2}", off.disk_s_per_gb),
             format!("{:.2}", on.disk_s_per_gb),
-            in_words(&result.proof.disk_time)
+            estimate_text(&result.proof.disk_time)
         ),
         row(
             "throughput, MB/s",
             format!("{:.1}", off.mb_per_s),
             format!("{:.1}", on.mb_per_s),
-            in_words(&result.proof.throughput)
+            estimate_text(&result.proof.throughput)
         ),
         // With `observe`, waits are not known.
         if result.proof.p99.is_some() {
@@ -64,7 +64,7 @@ pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
                 "p99 wait of a read, ms (median of blocks)",
                 format!("{:.0}", off.p99_ms),
                 format!("{:.0}", on.p99_ms),
-                in_words(&result.proof.p99),
+                estimate_text(&result.proof.p99),
             )
         } else {
             String::new()
@@ -78,7 +78,7 @@ pub(super) fn page(result: &Outcome) -> Result<String, Fault> {
         },
         disks.join(", "),
         result.proof.disk_time.map_or(0, |e| e.pairs),
-        result.stopped.words(),
+        result.stopped.describe(),
         seekless_output::chart::escape(&result.version),
     ))
 }

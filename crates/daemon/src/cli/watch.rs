@@ -80,7 +80,7 @@ pub fn run_watch(args: WatchArgs, words: Vec<OsString>) -> Result<Exit, Fault> {
         return supervisor::run(&words);
     };
     args.engine.open_log(&mut settings)?;
-    settings.engine.spindle.wait_max = Nanos::from_secs_f64(args.answer_within);
+    settings.engine.policy.wait_max = Nanos::from_secs_f64(args.answer_within);
     worker::run(worker::Worker {
         settings,
         watch: WatchSettings {

@@ -124,7 +124,7 @@ impl Table {
             }
             State::Known { file, .. } => Order::Forward(*file),
             State::Waiting { places, next } => {
-                let before = places.iter().flatten().find(|place| goes_on(place, &seen)).copied();
+                let before = places.iter().flatten().find(|place| continues(place, &seen)).copied();
                 match before {
                     Some(before) => {
                         entry.state = State::Sought { reads: Vec::new() };
@@ -209,7 +209,7 @@ impl Table {
 
 /// Whether a read continues another. It may begin in the page in which the other ended, or at bytes that the
 /// other had not taken.
-fn goes_on(before: &Seen, seen: &Seen) -> bool {
+fn continues(before: &Seen, seen: &Seen) -> bool {
     before.start < seen.start && seen.start <= before.end && seen.end > before.end
 }
 

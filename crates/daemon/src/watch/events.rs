@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use seekless_base::wants::{CallKind, DoorLimits, TO_END, Want};
 use seekless_engine::{
-    Engine, FilesUsed, Foretold, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, Transport, lock,
+    Engine, FilesUsed, ForwardedCall, OnAnswer, PrefetchedFiles, Refused, Submitted, Ticket, Transport, lock,
     run_first,
 };
 use seekless_frontend::status::WatchReport;
@@ -22,7 +22,7 @@ use super::counts::Counts;
 use super::files::Files;
 use super::pauses::Pauses;
 use super::scope::Folders;
-use crate::held::Registry;
+use crate::blocked_calls::Registry;
 use crate::limits::Limits;
 use crate::settings::DaemonSettings;
 
@@ -40,7 +40,7 @@ pub(crate) struct Announcer {
     /// Files that were missed lately.
     pub(crate) followed: Mutex<FilesUsed>,
     /// Files that were brought in before they were opened.
-    pub(crate) foretold: Arc<Foretold>,
+    pub(crate) prefetched: Arc<PrefetchedFiles>,
     pub(crate) folders: Arc<Folders>,
     pub(crate) pauses: Pauses,
     pub(crate) limits: Arc<Limits>,
@@ -52,7 +52,7 @@ impl Announcer {
     pub(crate) fn report(&self) -> WatchReport {
         WatchReport {
             folders: self.folders.paths().map(|p| p.display().to_string()).collect(),
-            held_now: self.registry.held_now(),
+            held_now: self.registry.blocked_now(),
             overdue: self.registry.overdue(),
             ignored_now: self.files.ignored_now(),
             ..self.counts.report()
@@ -109,7 +109,7 @@ impl Announcer {
         }
         // A blocked read is not reported: it is the read that its answer releases.
         let call =
-            ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.spindle.limits()) };
+            ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.policy.limits()) };
         let mut door = EventDoor {
             announcer: self,
             want: call.want,
@@ -188,7 +188,7 @@ impl Announcer {
     /// An announced read was not needed.
     fn for_nothing(&self, file: FileId, now: Instant) {
         self.pauses.hit(file.dev, now, || {
-            let pauses = self.foretold.is_empty() && self.folders.pause(file.dev, &self.group);
+            let pauses = self.prefetched.is_empty() && self.folders.pause(file.dev, &self.group);
             self.counts.pauses.add_many(u64::from(pauses));
             pauses
         });
@@ -201,7 +201,7 @@ impl Announcer {
 
     /// Whether the engine may have read ahead in this file, so that it needs reports of its readers.
     fn is_followed(&self, reader: u32, file: FileId, now: Instant) -> bool {
-        lock(&self.followed).read_or_foretold((reader, file), Some(&self.foretold), now)
+        lock(&self.followed).read_or_prefetched((reader, file), Some(&self.prefetched), now)
     }
 }
 
@@ -261,7 +261,8 @@ impl Transport for EventDoor<'_> {
         // The event keeps its descriptor until it is answered; the read gets a duplicate of the same struct
         // file, which raises no events either.
         let own = self.file().and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok());
-        let held = own.zip(self.event.take().and_then(|event| self.announcer.registry.hold(event, self.now)));
+        let held =
+            own.zip(self.event.take().and_then(|event| self.announcer.registry.block(event, self.now)));
         let Some((own, held)) = held else {
             self.announcer.counts.full.add();
             return None;

@@ -42,7 +42,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// How a worker ended.
 enum End {
     /// The supervisor was told to stop, and the worker has stopped.
-    Told,
+    Stopped,
     /// By itself, or killed by another process.
     Died(ExitStatus),
     /// Killed by the supervisor.
@@ -66,7 +66,7 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
         let began = Instant::now();
         let worker = Worker::start(words, restarts_ever).map_err(fault)?;
         let what = match worker.live(&told, &mut manager) {
-            End::Told => return Ok(Exit::Ok),
+            End::Stopped => return Ok(Exit::Ok),
             End::NeverReady(status) if restarts_ever == 0 => return never_ready(status),
             End::NeverReady(_) => "did not become ready".to_string(),
             End::Died(status) => format!("ended ({status})"),
@@ -150,7 +150,7 @@ impl Worker {
             if stop {
                 manager.stopping();
                 self.end();
-                return End::Told;
+                return End::Stopped;
             }
             if beat {
                 let mut beats = [0u8; 64];

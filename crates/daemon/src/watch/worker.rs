@@ -52,9 +52,9 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     supervisor.set_nonblocking(true).map_err(fault)?;
 
     let mut settings = worker.settings;
-    if settings.engine.spindle.mode == Mode::Prefetch {
+    if settings.engine.policy.mode == Mode::Prefetch {
         // Reads are not held back: as many pieces in flight as there can be workers.
-        settings.engine.spindle.reads_in_flight = IN_FLIGHT_MAX;
+        settings.engine.policy.reads_in_flight = IN_FLIGHT_MAX;
     }
     let mut watch = worker.watch;
     // One descriptor each for the event and the source, and half of all for other uses.

@@ -69,7 +69,7 @@ pub struct Client(pub OwnedFd);
 
 /// A received frame.
 #[derive(Debug, PartialEq)]
-pub enum Heard {
+pub enum Reply {
     Answer(Answer),
     Refuse(Refuse),
     Other(&'static str),
@@ -90,37 +90,37 @@ impl Client {
     }
 
     /// The next frame that is not `Working`, and the number of those before it.
-    pub fn hear_counting(&self) -> (Heard, usize) {
+    pub fn hear_counting(&self) -> (Reply, usize) {
         let until = Instant::now() + NEVER;
         let mut working = 0;
         let mut packet = [0u8; FRAME_BYTES_MAX];
         loop {
             match fdpass::receive(self.0.as_fd(), &mut packet) {
-                Ok(r) if r.length == 0 => return (Heard::Closed, working),
+                Ok(r) if r.length == 0 => return (Reply::Closed, working),
                 Ok(r) => match Frame::decode(&packet[..r.length]).unwrap() {
                     Frame::Working => working += 1,
-                    Frame::Answer(answer) => return (Heard::Answer(answer), working),
-                    Frame::Refuse(refuse) => return (Heard::Refuse(refuse), working),
-                    other => return (Heard::Other(other.name()), working),
+                    Frame::Answer(answer) => return (Reply::Answer(answer), working),
+                    Frame::Refuse(refuse) => return (Reply::Refuse(refuse), working),
+                    other => return (Reply::Other(other.name()), working),
                 },
                 Err(Errno::AGAIN) => {
                     let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
                     poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)).unwrap();
                 }
-                Err(Errno::CONNRESET | Errno::PIPE) => return (Heard::Closed, working),
+                Err(Errno::CONNRESET | Errno::PIPE) => return (Reply::Closed, working),
                 Err(error) => panic!("{error}"),
             }
             assert!(Instant::now() < until, "the daemon does not answer");
         }
     }
 
-    pub fn hear(&self) -> Heard {
+    pub fn hear(&self) -> Reply {
         self.hear_counting().0
     }
 
     pub fn answer(&self) -> Answer {
         match self.hear() {
-            Heard::Answer(answer) => answer,
+            Reply::Answer(answer) => answer,
             other => panic!("{other:?} instead of an answer"),
         }
     }

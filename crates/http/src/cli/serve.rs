@@ -18,7 +18,7 @@ use seekless_options::{BOUNDS, PAPERS, on_off, week_at_most};
 use seekless_policy::Mode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::serve::{Patience, Server, ServerSettings, Upper, tls};
+use crate::serve::{CoordinationMode, Patience, Server, ServerSettings, tls};
 
 /// Serve files over HTTP without ever waiting for a disk, until told to stop.
 ///
@@ -94,7 +94,7 @@ pub struct ServeArgs {
     /// Coordinate with the caches that fetch from here: none, returns (do not keep what they keep, unless it
     /// is asked for again), or pfc (the PFC paper's rules, on each request)
     #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
-    coordinate: Upper,
+    coordinate: CoordinationMode,
     /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
@@ -106,13 +106,13 @@ pub struct ServeArgs {
     engine: EngineOptions,
 }
 
-fn coordination(word: &str) -> Result<Upper, String> {
+fn coordination(word: &str) -> Result<CoordinationMode, String> {
     let letter = PfcParams { per_context: true, ..PfcParams::default() };
     match word {
-        "none" => Ok(Upper::None),
-        "returns" => Ok(Upper::Returns(None)),
+        "none" => Ok(CoordinationMode::None),
+        "returns" => Ok(CoordinationMode::Returns(None)),
         // The second name is that of earlier versions.
-        "pfc" | "pfc-literal" => Ok(Upper::Pfc(Coordination::Pfc(letter))),
+        "pfc" | "pfc-literal" => Ok(CoordinationMode::Pfc(Coordination::Pfc(letter))),
         _ => Err("write none, returns or pfc".into()),
     }
 }
@@ -153,8 +153,8 @@ impl ServeArgs {
         }
         let mut engine = self.engine.settings(Mode::Both)?;
         // Every client of a server may wait for the same disk.
-        engine.spindle.queue_max = 16_384;
-        engine.spindle.wait_max = WAIT_MAX;
+        engine.policy.queue_max = 16_384;
+        engine.policy.wait_max = WAIT_MAX;
         let loops = self.loops.map_or_else(cores, |n| n as usize);
         let descriptors = descriptor_limit();
         let connections = match self.connections {

@@ -22,7 +22,7 @@ use super::boundary::boundary;
 use super::counters::Counters;
 use super::log::Record;
 use super::playing::Playing;
-use super::taking::Taking;
+use super::send_progress::SendProgress;
 use super::tree::{Entry, OpenError, Opened, open_below};
 use super::wire::{Outbox, Tally};
 use super::{Shared, fetch, listing, page};
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
     /// On HTTP/1.1, with the flag whether sendfile can be used.
     pub(crate) outbox: Option<(Rc<Outbox>, bool)>,
     /// On HTTP/2.
-    pub(crate) taking: Option<Rc<Taking>>,
+    pub(crate) send_progress: Option<Rc<SendProgress>>,
 }
 
 /// An answer before it is bound to a connection.
@@ -80,7 +80,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
         // Two parties on the way may take such a request for one to different hosts.
         false => plain(StatusCode::BAD_REQUEST),
     };
-    let (mut bypass_end, mut release) = (0, None);
+    let (mut bypass_end, mut drop_when_sent) = (0, None);
     if let (Some(coordinate), Content::File(file, parts)) = (&shared.coordinate, &draft.content)
         // Several parts are no reader's sequence.
         && let [Part::Span(span)] = parts.as_slice()
@@ -88,7 +88,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     {
         let way = coordinate.decide(connection.peer.ip().to_canonical(), file, *span);
         bypass_end = way.bypass_end;
-        release = way.release.then(|| (file.clone(), *span));
+        drop_when_sent = way.drop_when_sent.then(|| (file.clone(), *span));
         if let Some(span) = way.readmore {
             fetch::more(&shared, file, span);
         }
@@ -105,7 +105,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             agent: copy(USER_AGENT),
         }
     });
-    let tally = Tally::new(record, release, shared.clone());
+    let tally = Tally::new(record, drop_when_sent, shared.clone());
     let outbox = connection.outbox.clone();
     let mut headers = draft.headers;
     headers.insert(SERVER, HeaderValue::from_static(concat!("seekless/", env!("CARGO_PKG_VERSION"))));
@@ -127,7 +127,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             FileBody::new(shared, None, [], outbox, tally)
         }
     };
-    let mut response = Response::new(body.taken(connection.taking.clone()));
+    let mut response = Response::new(body.taken(connection.send_progress.clone()));
     *response.status_mut() = draft.status;
     *response.headers_mut() = headers;
     response

@@ -21,7 +21,7 @@ use super::any_order::Download;
 use super::counters::Counters;
 use super::playing::Playing;
 use super::ready::{COPY_MAX, Ready, read_ready, ready};
-use super::taking::Taking;
+use super::send_progress::SendProgress;
 use super::tree::{Opened, changed};
 use super::wire::{Outbox, Piece, Segment, Tally};
 use super::{Shared, fetch};
@@ -69,7 +69,7 @@ pub(crate) struct FileBody {
     outbox: Option<(Rc<Outbox>, bool)>,
     tally: Rc<Tally>,
     /// On HTTP/2; with the flag whether it waits for the disk.
-    taking: Option<(Rc<Taking>, bool)>,
+    send_progress: Option<(Rc<SendProgress>, bool)>,
 }
 
 impl FileBody {
@@ -94,7 +94,7 @@ impl FileBody {
             pending: None,
             outbox,
             tally,
-            taking: None,
+            send_progress: None,
         }
     }
 
@@ -105,21 +105,21 @@ impl FileBody {
     }
 
     /// Its receiver, on HTTP/2.
-    pub(crate) fn taken(mut self, by: Option<Rc<Taking>>) -> FileBody {
-        self.taking = by.map(|taking| {
-            taking.begins();
-            (taking, false)
+    pub(crate) fn taken(mut self, by: Option<Rc<SendProgress>>) -> FileBody {
+        self.send_progress = by.map(|send_progress| {
+            send_progress.begins();
+            (send_progress, false)
         });
         self
     }
 
     /// Notes whether it waits for the disk.
     fn waits(&mut self, for_disk: bool) {
-        if let Some((taking, waits)) = &mut self.taking
+        if let Some((send_progress, waits)) = &mut self.send_progress
             && *waits != for_disk
         {
             *waits = for_disk;
-            taking.at_disk(for_disk);
+            send_progress.at_disk(for_disk);
         }
     }
 
@@ -148,7 +148,7 @@ impl FileBody {
             pending: None,
             outbox,
             tally,
-            taking: None,
+            send_progress: None,
         }
     }
 
@@ -327,8 +327,8 @@ impl Body for FileBody {
             }
             (None, Segment::Memory(bytes)) => {
                 this.tally.add(len);
-                if let Some((taking, _)) = &this.taking {
-                    taking.handed(len);
+                if let Some((send_progress, _)) = &this.send_progress {
+                    send_progress.handed(len);
                 }
                 Piece::Bytes(bytes)
             }
@@ -352,8 +352,8 @@ impl Drop for FileBody {
             outbox.answer_ends();
         }
         self.waits(false);
-        if let Some((taking, _)) = &self.taking {
-            taking.ends();
+        if let Some((send_progress, _)) = &self.send_progress {
+            send_progress.ends();
         }
     }
 }

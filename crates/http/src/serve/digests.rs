@@ -90,8 +90,8 @@ struct Job {
     tell: watch::Sender<Made>,
 }
 
-/// What is answered to one who asks.
-enum Told {
+/// The result of looking up a digest.
+enum Lookup {
     Known(Vec<u8>),
     Later(watch::Receiver<Made>),
     /// There are too many.
@@ -102,16 +102,16 @@ enum Told {
 
 /// The digest, if it is known or the file small enough to make it; `any_order`: of what is then downloaded in any order.
 pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Option<Vec<u8>> {
-    let mut told = ask(shared, file, any_order);
-    if matches!(told, Told::Full) {
+    let mut lookup = ask(shared, file, any_order);
+    if matches!(lookup, Lookup::Full) {
         // Most of those that wait may be gone, and it is not known yet.
         tokio::time::sleep(FULL_PAUSE).await;
-        told = ask(shared, file, any_order);
+        lookup = ask(shared, file, any_order);
     }
-    let mut made = match told {
-        Told::Known(value) => return Some(value),
-        Told::Later(made) => made,
-        Told::Full | Told::No => {
+    let mut made = match lookup {
+        Lookup::Known(value) => return Some(value),
+        Lookup::Later(made) => made,
+        Lookup::Full | Lookup::No => {
             Counters::one(&shared.counters.digests_refused);
             return None;
         }
@@ -120,25 +120,25 @@ pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: 
     tokio::time::timeout(patience, made.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
 }
 
-fn ask(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Told {
+fn ask(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Lookup {
     let version = file.version();
     let mut state = lock(&shared.digests.state);
     if let Some(known) = state.known.get(&version) {
-        return Told::Known(known.clone());
+        return Lookup::Known(known.clone());
     }
     if file.size > shared.settings.digest_max.0 {
-        return Told::No;
+        return Lookup::No;
     }
     let waiting = state.queue.iter().map(|job| (&job.version, &job.tell));
     let under_way = state.current.as_ref().map(|(version, tell)| (version, tell));
     if let Some((_, tell)) = under_way.into_iter().chain(waiting).find(|(of, _)| **of == version) {
-        return Told::Later(tell.subscribe());
+        return Lookup::Later(tell.subscribe());
     }
     state.queue.retain(Job::is_wanted);
     if state.queue.len() >= QUEUE_MAX {
-        return Told::Full;
+        return Lookup::Full;
     }
-    let (tell, told) = watch::channel(None);
+    let (tell, result) = watch::channel(None);
     state.queue.push_back(Job { version, file: file.clone(), any_order, tell });
     if !state.working {
         let (digests, waits) = (shared.digests.clone(), shared.waits.clone());
@@ -147,10 +147,10 @@ fn ask(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Told {
         state.working = std::thread::Builder::new().name("digests".into()).spawn(body).is_ok();
         if !state.working {
             state.queue.clear();
-            return Told::No;
+            return Lookup::No;
         }
     }
-    Told::Later(told)
+    Lookup::Later(result)
 }
 
 impl Job {
@@ -290,7 +290,7 @@ mod tests {
 
     use seekless_base::Bytes;
 
-    use super::super::{Patience, Server, ServerSettings, Upper};
+    use super::super::{CoordinationMode, Patience, Server, ServerSettings};
 
     use super::*;
 
@@ -315,7 +315,7 @@ mod tests {
             grace: second,
             digest_max: Bytes::mib(16),
             any_order: Some(seekless_reorder::Config::default()),
-            coordinate: Upper::None,
+            coordinate: CoordinationMode::None,
             engine: seekless_engine::Settings::default(),
         }
     }

@@ -28,7 +28,7 @@ use super::answer::{Connection, answer};
 use super::body::FileBody;
 use super::connections::Admitted;
 use super::counters::Counters;
-use super::taking::Taking;
+use super::send_progress::SendProgress;
 use super::wire::{Outbox, Wire};
 
 /// Requests of one HTTP/2 connection answered at once.
@@ -206,7 +206,7 @@ async fn on_http1(
 ) -> hyper::Result<()> {
     let quiet = outbox.0.clone();
     let asked = Rc::new(Cell::new(false));
-    let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: Some(outbox), taking: None });
+    let own = Rc::new(Connection { shared: shared.clone(), peer, outbox: Some(outbox), send_progress: None });
     loop {
         let own = own.clone();
         let first = asked.clone();
@@ -277,9 +277,13 @@ async fn on_http2(
     shared: &Arc<Shared>,
     mut stopped: watch::Receiver<bool>,
 ) -> hyper::Result<()> {
-    let taking = Rc::new(Taking::default());
-    let own =
-        Rc::new(Connection { shared: shared.clone(), peer, outbox: None, taking: Some(taking.clone()) });
+    let send_progress = Rc::new(SendProgress::default());
+    let own = Rc::new(Connection {
+        shared: shared.clone(),
+        peer,
+        outbox: None,
+        send_progress: Some(send_progress.clone()),
+    });
     let service = service_fn(move |request| {
         let own = own.clone();
         async move { Ok::<_, Infallible>(answer(own, request).await) }
@@ -294,7 +298,7 @@ async fn on_http2(
             .max_header_list_size(shared.settings.head_bytes)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PONG_WITHIN)
-            .serve_connection(TokioIo::new(wire.multiplexed(taking.clone())), service)
+            .serve_connection(TokioIo::new(wire.multiplexed(send_progress.clone())), service)
     );
     let send = shared.settings.patience.send;
     let mut look = tokio::time::interval((send / LOOKS_IN_PATIENCE).max(LOOK_EVERY_MIN));
@@ -308,7 +312,7 @@ async fn on_http2(
                 connection.as_mut().graceful_shutdown();
             }
             _ = look.tick() => {
-                if taking.stalled(send) {
+                if send_progress.stalled(send) {
                     tracing::debug!(%peer, "it takes nothing of its answers");
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! The server: an event loop a core, a spindle a disk.
+//! The server: an event loop per core, a queue per disk.
 //!
 //! ```text
 //!  listener --- loop (core 0): accept, TLS, HTTP, sendfile ---+
@@ -30,7 +30,7 @@ mod log;
 mod page;
 mod playing;
 mod ready;
-mod taking;
+mod send_progress;
 pub mod tls;
 mod tree;
 mod waits;
@@ -54,7 +54,7 @@ use tokio::sync::watch;
 
 use self::any_order::AnyOrder;
 use self::connections::Connections;
-pub use self::coordinate::Upper;
+pub use self::coordinate::CoordinationMode;
 use self::coordinate::{BUDGET_SHARE, Coordinate};
 use self::counters::Counters;
 use self::digests::Digests;
@@ -104,7 +104,7 @@ pub struct ServerSettings {
     /// Downloads in any order; `None`: not offered.
     pub any_order: Option<seekless_reorder::Config>,
     /// Coordination with upper caches.
-    pub coordinate: Upper,
+    pub coordinate: CoordinationMode,
     /// The engine.
     pub engine: seekless_engine::Settings,
 }
@@ -160,7 +160,7 @@ impl Shared {
         let Some(coordinate) = &self.coordinate else { return };
         coordinate.sent(file.id, span, |file, span| {
             Counters::add(&self.counters.bypassed_bytes, span.len);
-            self.engine.release(file, span.offset, span.len);
+            self.engine.cached_above(file, span.offset, span.len);
         });
     }
 
@@ -217,9 +217,9 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         // Where the limit cannot be read, a small machine's.
         let memory = page_cache_limit().unwrap_or(512 << 20);
-        let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.spindle.prefetch.0);
+        let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.policy.prefetch.0);
         let mut engine = settings.engine.clone();
-        if let (Some(Coordinate::Returns(_)), Some(ahead)) = (&coordinate, &mut engine.spindle.ahead)
+        if let (Some(Coordinate::Returns(_)), Some(ahead)) = (&coordinate, &mut engine.policy.ahead)
             && ahead.budget.is_none()
         {
             ahead.budget = Some(Bytes((memory as f64 * BUDGET_SHARE) as u64));

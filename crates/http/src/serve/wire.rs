@@ -33,7 +33,7 @@ use tokio_rustls::server::TlsStream;
 use super::counters::Counters;
 use super::log::{Log, Record};
 use super::ready::{Ready, ready};
-use super::taking::Taking;
+use super::send_progress::SendProgress;
 use super::tree::{Opened, changed};
 use super::{Shared, fetch};
 use crate::range::Span;
@@ -116,17 +116,17 @@ impl Segment {
 pub(crate) struct Tally {
     sent: Cell<u64>,
     record: Option<Record>,
-    release: Option<(Arc<Opened>, Span)>,
+    drop_when_sent: Option<(Arc<Opened>, Span)>,
     shared: Arc<Shared>,
 }
 
 impl Tally {
     pub(crate) fn new(
         record: Option<Record>,
-        release: Option<(Arc<Opened>, Span)>,
+        drop_when_sent: Option<(Arc<Opened>, Span)>,
         shared: Arc<Shared>,
     ) -> Rc<Tally> {
-        Rc::new(Tally { sent: Cell::new(0), record, release, shared })
+        Rc::new(Tally { sent: Cell::new(0), record, drop_when_sent, shared })
     }
 
     pub(crate) fn add(&self, bytes: u64) {
@@ -141,7 +141,7 @@ impl Drop for Tally {
         if let (Some(log), Some(record)) = (log, &self.record) {
             log.line(record.line(self.sent.get()));
         }
-        if let Some((file, span)) = &self.release {
+        if let Some((file, span)) = &self.drop_when_sent {
             self.shared.sent_up(file, *span);
         }
     }
@@ -229,7 +229,7 @@ pub(crate) struct Wire {
     stalled_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
     /// HTTP/2: requests come and go inside; silence of both sides counts, and whether the client takes its answers.
-    multiplexed: Option<Rc<Taking>>,
+    multiplexed: Option<Rc<SendProgress>>,
     pace: Option<Pace>,
 }
 
@@ -291,8 +291,8 @@ impl Wire {
     }
 
     /// For HTTP/2.
-    pub(crate) fn multiplexed(mut self, taking: Rc<Taking>) -> Wire {
-        self.multiplexed = Some(taking);
+    pub(crate) fn multiplexed(mut self, send_progress: Rc<SendProgress>) -> Wire {
+        self.multiplexed = Some(send_progress);
         self
     }
 
@@ -567,11 +567,11 @@ impl AsyncWrite for Wire {
         } else {
             let run = bufs.iter().take_while(|b| !is_stand_in(b)).count();
             let result = this.poll_memory(cx, &bufs[..run], run < bufs.len());
-            if let (Some(taking), Poll::Ready(Ok(sent))) = (&this.multiplexed, &result) {
+            if let (Some(send_progress), Poll::Ready(Ok(sent))) = (&this.multiplexed, &result) {
                 let mut left = *sent;
                 for buf in bufs {
                     let part = left.min(buf.len());
-                    taking.sent(&buf[..part]);
+                    send_progress.sent(&buf[..part]);
                     left -= part;
                 }
             }

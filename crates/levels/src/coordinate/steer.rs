@@ -39,7 +39,7 @@ pub enum Treatment {
     Past,
 }
 
-const WAYS: [Treatment; 3] = [Treatment::Native, Treatment::Pfc, Treatment::Past];
+const TREATMENTS: [Treatment; 3] = [Treatment::Native, Treatment::Pfc, Treatment::Past];
 /// Counted answers after which a trial may be broken off.
 const BREAK_OFF_ANSWERS: u64 = 64;
 /// How much worse than the best a way must be to be broken off.
@@ -119,7 +119,7 @@ pub struct Steer {
     waits: Waits,
     /// Answers in one trial.
     trial: u32,
-    /// Index into [`WAYS`] of the way in force.
+    /// Index into [`TREATMENTS`] of the way in force.
     way: usize,
     /// Whether it is on trial (else it is kept).
     trying: bool,
@@ -131,7 +131,7 @@ pub struct Steer {
     counted: u64,
     sums: Cost,
     /// Mean for an answer of each way in its latest trials.
-    means: [Cost; WAYS.len()],
+    means: [Cost; TREATMENTS.len()],
     best: usize,
     keep: u32,
 }
@@ -152,7 +152,7 @@ impl Steer {
             answers: 0,
             counted: 0,
             sums: Cost::default(),
-            means: [Cost::default(); WAYS.len()],
+            means: [Cost::default(); TREATMENTS.len()],
             best: 0,
             keep: params.keep_min.max(1),
         }
@@ -160,19 +160,19 @@ impl Steer {
 
     /// The way in force.
     pub fn way(&self) -> Treatment {
-        WAYS[self.way]
+        TREATMENTS[self.way]
     }
 
     /// The way that was best when all were tried last.
     pub fn best(&self) -> Treatment {
-        WAYS[self.best]
+        TREATMENTS[self.best]
     }
 
     pub(super) fn decide(&mut self, request: &LevelRequest, cache: &Cache) -> Split {
         let demand_first = self.params.demand_first;
         // PFC goes on observing while another way is in force, so that its queues are current when its turn comes.
         let pfc = if self.params.trials { self.pfc.decide(request, cache) } else { Split::default() };
-        match WAYS[self.way] {
+        match TREATMENTS[self.way] {
             Treatment::Native => Split { demand_first, ..Split::default() },
             Treatment::Pfc => Split { demand_first, ..pfc },
             Treatment::Past => Split { bypass: request.len(), ..Split::default() },
@@ -229,7 +229,7 @@ impl Steer {
             }
         } else {
             self.means[self.way] = mean;
-            if self.way + 1 < WAYS.len() {
+            if self.way + 1 < TREATMENTS.len() {
                 self.way += 1;
             } else {
                 self.backwards = true;
@@ -239,7 +239,7 @@ impl Steer {
 
     /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its cost.
     fn hopeless(&self) -> bool {
-        let tried = if self.backwards { WAYS.len() } else { self.way };
+        let tried = if self.backwards { TREATMENTS.len() } else { self.way };
         let best = self.means[..tried].iter().map(|m| m.product()).fold(f64::INFINITY, f64::min);
         let n = self.counted as f64;
         let limit = best * BREAK_OFF_FACTOR * BREAK_OFF_FACTOR;
@@ -257,7 +257,7 @@ impl Steer {
         let margin = 1.0 - self.params.margin;
         let native = self.means[0].product() * margin * margin;
         let mut best = 0;
-        for way in 1..WAYS.len() {
+        for way in 1..TREATMENTS.len() {
             let cost = self.means[way].product();
             if cost < native && cost < self.means[best].product() {
                 best = way;

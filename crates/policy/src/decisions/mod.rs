@@ -142,7 +142,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         }
         Event::Missing { file, offset, len } => write!(f, "+ missing {} {offset} {len}", Name(file)),
         Event::ReadByKernel { file, offset, len } => write!(f, "+ by-kernel {} {offset} {len}", Name(file)),
-        Event::Release { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
+        Event::CachedAbove { file, offset, len } => write!(f, "+ release {} {offset} {len}", Name(file)),
         Event::Took { request, read } => {
             write!(f, "+ took {}{}", request.0, if read { "" } else { " unread" })
         }
@@ -175,10 +175,10 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     if let Some(bitrate) = demand.bitrate {
         write!(f, " bitrate {bitrate}")?;
     }
-    if demand.foretold {
+    if demand.predicted {
         f.write_str(" foretold")?;
     }
-    if demand.along {
+    if demand.joins_kernel {
         f.write_str(" along")?;
     }
     if demand.file_set {
@@ -258,8 +258,8 @@ impl Words<'_> {
                 "from" => request.from = self.number()?,
                 "deadline" => request.demand.deadline = Some(Nanos(self.number()?)),
                 "bitrate" => request.demand.bitrate = Some(self.number()?),
-                "foretold" => request.demand.foretold = true,
-                "along" => request.demand.along = true,
+                "foretold" => request.demand.predicted = true,
+                "along" => request.demand.joins_kernel = true,
                 "file-set" => request.demand.file_set = true,
                 "random" => request.demand.random = true,
                 _ => {
@@ -348,7 +348,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         }),
         "missing" => Event::Missing { file: w.file()?, offset: w.number()?, len: w.number()? },
         "by-kernel" => Event::ReadByKernel { file: w.file()?, offset: w.number()?, len: w.number()? },
-        "release" => Event::Release { file: w.file()?, offset: w.number()?, len: w.number()? },
+        "release" => Event::CachedAbove { file: w.file()?, offset: w.number()?, len: w.number()? },
         "took" => {
             let request = RequestId(w.number()?);
             Event::Took { request, read: !w.last("unread", "what was taken ends there or is `unread`")? }
@@ -449,8 +449,8 @@ mod tests {
         let demand = Demand {
             deadline: Some(Nanos(2_500_000)),
             bitrate: Some(262_144),
-            foretold: true,
-            along: true,
+            predicted: true,
+            joins_kernel: true,
             file_set: true,
             random: true,
         };

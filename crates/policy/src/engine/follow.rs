@@ -21,8 +21,8 @@ use super::DiskEngine;
 use super::lengths::PieceLen;
 use crate::by_time::ByTime;
 use crate::constants::time;
-use crate::piece::{Plan, Turn, Wanted, address};
-use crate::spindle::NewPiece;
+use crate::disk_queue::NewPiece;
+use crate::piece::{Plan, Priority, Wanted, address};
 use crate::stream::TIME_CONSTANT_S;
 use crate::{Access, AheadConfig, EndEvidence, FileId, PAGE, Stream, StreamId, Streams, Taken};
 
@@ -162,14 +162,14 @@ impl DiskEngine {
     }
 
     pub(super) fn expire_streams(&mut self) {
-        let spindle = &self.spindle;
-        let waits = |s: &Stream| spindle.is_under_way(s.file, s.position, s.position.saturating_add(PAGE));
+        let queue = &self.queue;
+        let waits = |s: &Stream| queue.is_under_way(s.file, s.position, s.position.saturating_add(PAGE));
         self.following.table.note_stopped(self.now, waits);
         while let Some((id, over)) = self.following.table.expire(self.now) {
             self.following.forget(id);
             self.stats.bytes_wasted += self.following.table.unread_of(&over);
             self.stream_ended(&over);
-            self.spindle.forget_stream(id);
+            self.queue.forget_stream(id);
             self.settle();
         }
     }
@@ -226,7 +226,7 @@ impl DiskEngine {
     /// How long before a stream runs dry its next piece is due: the time for the disk to work through its
     /// queue, with as many reads at a time as it takes.
     fn lead(&self) -> Nanos {
-        let (queued, in_flight) = self.spindle.load();
+        let (queued, in_flight) = self.queue.load();
         let pieces = (queued + in_flight) as u64;
         let backlog = Nanos(self.service.mean().0.saturating_mul(pieces) / self.spindles() as u64);
         backlog + backlog + self.following.config.slack
@@ -249,14 +249,14 @@ impl DiskEngine {
     fn next_ahead(&self) -> Option<StreamId> {
         let following = &self.following;
         let (_, first) = following.upcoming.first()?;
-        if self.size.end_evidence() < EndEvidence::Lengths || !self.spindle.is_anybody_blocked() {
+        if self.size.end_evidence() < EndEvidence::Lengths || !self.queue.is_anybody_blocked() {
             return Some(first);
         }
-        self.spindle.urgent().find_map(|piece| {
+        self.queue.urgent().find_map(|piece| {
             let mut streams = following.table.of_file(piece.file);
-            let goes_on =
+            let continuing =
                 streams.find(|&(id, s)| s.fetched == piece.end && following.upcoming.time(id).is_some());
-            goes_on.map(|(id, _)| id)
+            continuing.map(|(id, _)| id)
         })
     }
 
@@ -265,7 +265,7 @@ impl DiskEngine {
     pub(super) fn read_ahead(&mut self) {
         let most = if self.rests { 0 } else { self.config.constants.queue_ahead as usize };
         while let Some(stream) = self.next_ahead()
-            && self.spindle.queued_ahead() < most
+            && self.queue.queued_ahead() < most
         {
             // Another stream may have fetched for it since.
             let Some((dry, len)) = self.line_up(stream) else { continue };
@@ -274,7 +274,7 @@ impl DiskEngine {
             }
             let due = dry.since(self.now) <= self.lead();
             let early = dry.since(self.now) <= time(TIME_CONSTANT_S)
-                && self.spindle.load().0 < most
+                && self.queue.load().0 < most
                 && len.full <= self.share()
                 && self.memory.has_to_spare(self.budgeted());
             if !due && !early {
@@ -321,15 +321,15 @@ impl DiskEngine {
         let Some(wanted) = Wanted::of(start, (end - start).min(read_max), end, read_max) else {
             return false;
         };
-        let plan = Plan::lay(wanted, self.spindle.pieces_of(file), 0, read_max);
-        if !self.spindle.has_room(&self.config, plan.create.len()) {
+        let plan = Plan::lay(wanted, self.queue.pieces_of(file), 0, read_max);
+        if !self.queue.has_room(&self.config, plan.create.len()) {
             return false;
         }
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
-            let (lba, turn) = (anchor.map(|anchor| address(anchor, start)), Turn::AHEAD);
-            let piece = NewPiece { file, start, end, lba, turn, ahead_for: Some(stream) };
-            self.spindle.queue(piece, Vec::new());
+            let (lba, priority) = (anchor.map(|anchor| address(anchor, start)), Priority::AHEAD);
+            let piece = NewPiece { file, start, end, lba, priority, ahead_for: Some(stream) };
+            self.queue.enqueue(piece, Vec::new());
         }
         self.fetched(Some(stream), wanted.end);
         true

@@ -12,10 +12,10 @@ use seekless_base::wants::PIECE;
 
 use super::{DiskEngine, RANGES_MAX};
 use crate::FileId;
-use crate::pool::Held;
+use crate::pool::MemoryUse;
 
 /// Bytes behind the streams of a file, and the time until they are used again.
-struct Behind {
+struct PassedRange {
     next_use: Nanos,
     file: FileId,
     start: u64,
@@ -23,44 +23,45 @@ struct Behind {
 }
 
 impl DiskEngine {
-    /// If memory is full, gives back the bytes that are used last.
+    /// If memory is full, drops the bytes that are used last.
     pub(super) fn make_room(&mut self) {
         if !self.config.follows() || self.memory.excess(self.extents.occupied()) == 0 {
             return;
         }
-        // Bytes of closed files cannot be given back. They were used longest ago, so the kernel evicts them
+        // Bytes of closed files cannot be dropped. They were used longest ago, so the kernel evicts them
         // first.
         let closed: Vec<FileId> = self.extents.files().filter(|&file| !self.files.is_open(file)).collect();
         closed.into_iter().for_each(|file| self.extents.forget(file));
         let excess = self.memory.excess(self.extents.occupied());
-        let mut behind = self.behind();
-        behind.sort_unstable_by_key(|b| (b.next_use, b.file, b.start));
+        let mut passed_ranges = self.passed_ranges();
+        passed_ranges.sort_unstable_by_key(|b| (b.next_use, b.file, b.start));
         let mut freed = 0;
         let mut last = None;
-        while let Some(Behind { next_use, file, start, end }) = behind.pop_if(|_| freed < excess) {
-            self.give_back(file, start, end, 1);
+        while let Some(PassedRange { next_use, file, start, end }) = passed_ranges.pop_if(|_| freed < excess)
+        {
+            self.drop_range(file, start, end, 1);
             freed += end - start;
             last = Some(next_use);
         }
-        self.memory.left(self.now, last.filter(|_| freed >= excess), self.extents.occupied());
+        self.memory.made_room(self.now, last.filter(|_| freed >= excess), self.extents.occupied());
     }
 
     /// This disk's report to the pool of all disks.
-    pub fn held(&self) -> Held {
+    pub fn memory_use(&self) -> MemoryUse {
         let last = match self.memory.horizon() {
             Some(horizon) => Some(horizon),
-            None => self.behind().iter().map(|behind| behind.next_use).max(),
+            None => self.passed_ranges().iter().map(|range| range.next_use).max(),
         };
         let price =
             last.map_or(0.0, |last| self.memory.price(last, self.service.rate(), self.service.depth()));
-        Held { occupied: self.extents.occupied(), price, is_short: self.memory.is_short() }
+        MemoryUse { occupied: self.extents.occupied(), price, is_short: self.memory.is_short() }
     }
 
     /// All bytes in memory behind streams, in pieces.
-    fn behind(&self) -> Vec<Behind> {
+    fn passed_ranges(&self) -> Vec<PassedRange> {
         let least = self.extents.occupied() / RANGES_MAX as u64;
         let piece = self.size.full(None, 0.0).0.max(PIECE).max(least);
-        let mut behind = Vec::new();
+        let mut passed_ranges = Vec::new();
         for file in self.extents.files() {
             let streams = self.following.table.of_file(file);
             let mut stays: Vec<(u64, u64)> =
@@ -72,14 +73,19 @@ impl DiskEngine {
                 for (mut start, end) in self.extents.resident(file, from, start) {
                     while start < end {
                         let upto = end.min(start.saturating_add(piece));
-                        behind.push(Behind { next_use: self.next_use(file, start), file, start, end: upto });
+                        passed_ranges.push(PassedRange {
+                            next_use: self.next_use(file, start),
+                            file,
+                            start,
+                            end: upto,
+                        });
                         start = upto;
                     }
                 }
                 from = from.max(end);
             }
         }
-        behind
+        passed_ranges
     }
 
     /// Time until the byte at this offset is used, as far as streams tell: by the next stream behind it, or

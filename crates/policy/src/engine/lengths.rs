@@ -103,7 +103,7 @@ impl DiskEngine {
     /// what the disk transfers in one switch.
     fn wait_allows(&self) -> u64 {
         // Clients that the kernel reads for wait for one another as those that a door blocks do.
-        let turns = self.spindle.turns().max(self.following.by_kernel.len());
+        let turns = self.queue.turns().max(self.following.by_kernel.len());
         let others = turns.saturating_sub(1) as f64 / self.spindles() as f64;
         let depth = self.service.depth().0 as f64;
         let waited_for = match self.following.config.longest_wait {
@@ -206,7 +206,7 @@ impl DiskEngine {
         let (mut rates, mut parts) = (Vec::new(), 0.0);
         let (mut active, mut read, mut took) = (0, 0.0, 0.0);
         for (_, stream) in following.table.iter() {
-            if stream.goes_on(self.now, following.config.slack) {
+            if stream.is_active(self.now, following.config.slack) {
                 let (bytes, seconds) = stream.read_lately(self.now);
                 (active, read, took) = (active + 1, read + bytes, took + seconds);
             }

@@ -6,9 +6,9 @@ use seekless_base::wants::PIECE;
 use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 
 use super::DiskEngine;
-use crate::piece::{Plan, Turn, Wanted, address};
+use crate::disk_queue::{Answered, Blocked, NewPiece};
+use crate::piece::{Plan, Priority, Wanted, address};
 use crate::sizing::Miss;
-use crate::spindle::{Answered, Blocked, NewPiece};
 use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
 
 /// How long a program that reads small files in disk order is left alone. At half, asking takes twice as much
@@ -36,7 +36,7 @@ impl DiskEngine {
         self.stats.requests += 1;
         self.opened(request.file);
         if let Err(reason) = self.admit(&request) {
-            self.spindle.say(request.id, Verdict::Pass(reason));
+            self.queue.say(request.id, Verdict::Pass(reason));
             self.stats.answered(Verdict::Pass(reason));
             if let Some(wanted) = wanted(&request, self.config.read_max.0) {
                 self.left_to_client(request.file, wanted.start, wanted.end);
@@ -60,10 +60,10 @@ impl DiskEngine {
         }
         let read_max = self.config.read_max.0;
         let wanted = wanted(request, read_max).ok_or(Reason::BeyondEnd)?;
-        if self.spindle.is_blocked(request.id) {
+        if self.queue.is_blocked(request.id) {
             return Err(Reason::Duplicate);
         }
-        if !self.spindle.may_block(&self.config) {
+        if !self.queue.may_block(&self.config) {
             return Err(Reason::QueueFull);
         }
         if self.holes().cover(request.file, wanted.start, wanted.end) {
@@ -72,15 +72,15 @@ impl DiskEngine {
             }
             self.stats.answered(Verdict::Resident);
             self.stats.wait.record(Nanos::ZERO);
-            self.spindle.say(request.id, Verdict::Resident);
+            self.queue.say(request.id, Verdict::Resident);
             return Ok(());
         }
-        if self.goes_by_itself(request) {
+        if self.passes_in_disk_order(request) {
             return Err(Reason::DiskOrder);
         }
-        let existing = self.spindle.pieces_of(request.file);
-        let Demand { along, foretold, file_set, random, .. } = request.demand;
-        if !along && !foretold && !file_set {
+        let existing = self.queue.pieces_of(request.file);
+        let Demand { joins_kernel, predicted, file_set, random, .. } = request.demand;
+        if !joins_kernel && !predicted && !file_set {
             self.files.told_random(request.file, random);
         }
         // A file set has no stream.
@@ -88,7 +88,7 @@ impl DiskEngine {
             true => None,
             false => self.follow_miss(request, wanted, &existing),
         };
-        if let (Some(stream), true) = (stream, along) {
+        if let (Some(stream), true) = (stream, joins_kernel) {
             self.following.by_kernel.insert(stream);
         }
         if let Some(bytes_per_s) = request.demand.bitrate {
@@ -100,13 +100,13 @@ impl DiskEngine {
             let highest = &mut self.following.highest_bitrate;
             *highest = highest.max(bitrate as f64);
         }
-        let action = self.miss_action(stream, wanted, along);
+        let action = self.miss_action(stream, wanted, joins_kernel);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
         if action == MissAction::PassThrough && existing.iter().all(apart) {
             return Err(Reason::Random);
         }
         let len = match self.piece_max_blocked(stream) {
-            _ if foretold || file_set => 0,
+            _ if predicted || file_set => 0,
             None if random => 0,
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
@@ -121,13 +121,13 @@ impl DiskEngine {
         let holes = self.holes();
         let plan = Plan::lay(wanted, existing, len, read_max);
         let plan = plan.without_holes(|start, end| holes.data(request.file, start, end));
-        if !self.spindle.has_room(&self.config, plan.create.len()) {
+        if !self.queue.has_room(&self.config, plan.create.len()) {
             return Err(Reason::QueueFull);
         }
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
         let due = self.due(request.demand);
-        let turn = Turn { due, along, foretold, file_set, for_file_set: file_set };
+        let priority = Priority { due, joins_kernel, predicted, file_set, for_file_set: file_set };
         let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
@@ -135,21 +135,21 @@ impl DiskEngine {
             start,
             end,
             lba: request.lba.map(|lba| address((request.offset, lba), start)),
-            turn,
+            priority,
             ahead_for: None,
         };
-        let for_client = !along && !foretold;
+        let for_client = !joins_kernel && !predicted;
         let blocked = Blocked { since: self.now, pieces: Vec::new(), range, for_client };
-        let waits = self.spindle.block(&self.config, request.id, blocked, plan, turn, piece);
+        let waits = self.queue.block(&self.config, request.id, blocked, plan, priority, piece);
         for end in fetched {
             self.fetched(stream, end);
         }
         if file_set {
             self.awaits(request.id, range);
         }
-        self.stats.waiting_max = self.stats.waiting_max.max(self.spindle.blocked());
+        self.stats.waiting_max = self.stats.waiting_max.max(self.queue.blocked());
         if !waits {
-            self.spindle.answer(self.now, request.id, Verdict::Resident);
+            self.queue.answer(self.now, request.id, Verdict::Resident);
         }
         if let Some(stream) = stream {
             self.line_up(stream);
@@ -159,18 +159,18 @@ impl DiskEngine {
 
     /// Records a read of a small file. Returns `true` if it should pass: the readers are already in disk
     /// order, and the disk has nothing else to do.
-    fn goes_by_itself(&mut self, request: &Request) -> bool {
-        let Demand { along, foretold, file_set, .. } = request.demand;
+    fn passes_in_disk_order(&mut self, request: &Request) -> bool {
+        let Demand { joins_kernel, predicted, file_set, .. } = request.demand;
         let (Some(Lba(from)), 0) = (request.lba, request.offset) else { return false };
-        let apart = along || foretold || file_set || self.spindle.uses(request.file);
+        let apart = joins_kernel || predicted || file_set || self.queue.uses(request.file);
         if !self.config.follows() || apart || request.file_size > PIECE {
             return false;
         }
         let sectors = request.file_size.div_ceil(SECTOR_BYTES);
         self.disk_order.at(from, from.saturating_add(sectors));
-        let alone = self.disk_order.is_certain() && self.spindle.pieces().all(|piece| piece.len() <= PIECE);
+        let alone = self.disk_order.is_certain() && self.queue.pieces().all(|piece| piece.len() <= PIECE);
         if alone {
-            self.disk_order.goes_on_unheard();
+            self.disk_order.passed_in_disk_order();
         }
         alone
     }
@@ -188,9 +188,9 @@ impl DiskEngine {
     /// A miss that reaches the end of its file never passes: no piece could go beyond it. At the head of a
     /// file a client counts as sequential from its first read, as in Linux, unless those that came as far
     /// read no further. A client that announced random reads never counts as sequential. Beside a read of the
-    /// kernel's (`along`) no client waits, so nothing is read for a client that is not known to go on,
+    /// kernel's (`joins_kernel`) no client waits, so nothing is read for a client that is not known to go on,
     /// however much was requested.
-    fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, along: bool) -> MissAction {
+    fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, joins_kernel: bool) -> MissAction {
         let Some(stream) = stream.and_then(|id| self.following.table.get(id)) else {
             return MissAction::ReadAhead;
         };
@@ -211,7 +211,7 @@ impl DiskEngine {
             EndEvidence::Lengths => !sequential,
         };
         // If a read no longer than the kernel's own read-ahead passes, it costs two seeks at most.
-        let long = !along && (evidence == EndEvidence::Ends || stream.random) && len > PIECE;
+        let long = !joins_kernel && (evidence == EndEvidence::Ends || stream.random) && len > PIECE;
         match (ends, unknown) {
             (false, false) => MissAction::ReadAhead,
             (true, _) if long => MissAction::ReadAsAsked,
@@ -251,12 +251,12 @@ impl DiskEngine {
     pub(super) fn settle(&mut self) {
         // Withdrawn pieces were never fetched, so they do not count as evicted; no stream expects them any
         // more.
-        for piece in self.spindle.take_withdrawn() {
+        for piece in self.queue.take_withdrawn() {
             self.stats.dropped += 1;
-            self.not_coming(piece.file, piece.start, piece.start + 1);
+            self.cancel_expected(piece.file, piece.start, piece.start + 1);
             self.files.released(self.now, piece.file);
         }
-        for Answered { verdict, range: (file, start, end), waited } in self.spindle.take_answered() {
+        for Answered { verdict, range: (file, start, end), waited } in self.queue.take_answered() {
             self.stats.answered(verdict);
             if verdict == Verdict::Resident {
                 self.stats.wait.record(waited);
@@ -270,7 +270,7 @@ impl DiskEngine {
 
     /// Cancels expected data of a file from `start` on, for each stream that expected some of the bytes
     /// before `end`. Returns these streams.
-    pub(super) fn not_coming(&mut self, file: FileId, start: u64, end: u64) -> Vec<StreamId> {
+    pub(super) fn cancel_expected(&mut self, file: FileId, start: u64, end: u64) -> Vec<StreamId> {
         let table = &mut self.following.table;
         let counting = table.of_file(file).filter(|(_, s)| s.fetched > start && s.position < end);
         let counting: Vec<StreamId> = counting.map(|(id, _)| id).collect();
@@ -291,7 +291,7 @@ impl DiskEngine {
     }
 
     /// Bytes from `start` to the next bytes that are thought to be in memory, for this stream or another of
-    /// the file. 0 if the stream had fetched `start` already: its client missed bytes that were given back.
+    /// the file. 0 if the stream had fetched `start` already: its client missed bytes that were dropped.
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
         let Some(id) = stream else { return u64::MAX };
         let own = self.following.table.get(id).map_or(0, |s| s.fetched);

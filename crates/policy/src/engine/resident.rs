@@ -1,4 +1,4 @@
-//! What is in memory: bytes that reads bring in, bytes evicted, pinned and given back.
+//! What is in memory: bytes that reads bring in, bytes evicted, pinned and dropped.
 //!
 //! A piece that has arrived is pinned until the streams it was fetched for have passed it. A stream keeps a
 //! [`PIECE`] behind itself, because servers read a little twice. What leaves when memory is full is decided
@@ -25,26 +25,26 @@ fn whole_pages((start, end): (u64, u64)) -> (u64, u64) {
 
 impl DiskEngine {
     pub(super) fn found(&mut self, read: ReadId, from: u64, upto: u64) {
-        let Some(piece) = self.spindle.flight(read).map(|f| &f.piece) else { return };
+        let Some(piece) = self.queue.flight(read).map(|f| &f.piece) else { return };
         let (file, from, upto) = (piece.file, from.max(piece.start), upto.min(piece.end));
         self.extents.found(file, from, upto);
     }
 
     pub(super) fn gone(&mut self, read: ReadId, from: u64, upto: u64) {
-        let Some(flight) = self.spindle.flight(read) else { return };
+        let Some(flight) = self.queue.flight(read) else { return };
         // Bytes reported as arrived no longer belong to the read.
         let (file, from, upto) = (flight.piece.file, from.max(flight.resident), upto.min(flight.piece.end));
         self.extents.gone(self.now, file, from, upto);
     }
 
     pub(super) fn progress(&mut self, read: ReadId, upto: u64) {
-        let Some((file, from, upto, submitted)) = self.spindle.progress(self.now, read, upto) else { return };
+        let Some((file, from, upto, submitted)) = self.queue.progress(self.now, read, upto) else { return };
         self.extents.arrived(self.now, submitted, file, from, upto);
-        self.spindle.answer_satisfied(&self.config, self.now, read);
+        self.queue.answer_satisfied(&self.config, self.now, read);
     }
 
     pub(super) fn done(&mut self, read: ReadId, outcome: Outcome) {
-        let Some(flight) = self.spindle.flight(read) else { return };
+        let Some(flight) = self.queue.flight(read) else { return };
         let (file, start, end) = (flight.piece.file, flight.piece.start, flight.piece.end);
         let (resident, submitted) = (flight.resident, flight.submitted);
         match outcome {
@@ -55,22 +55,22 @@ impl DiskEngine {
                 self.extents.arrived(self.now, submitted, file, resident, end);
                 let delivered = self.extents.totals().disk - delivered + (resident - start);
                 // Beside reads of the kernel's own the time is not the disk's alone.
-                let alone = self.spindle.load().1 <= self.spindles() && self.following.by_kernel.is_empty();
+                let alone = self.queue.load().1 <= self.spindles() && self.following.by_kernel.is_empty();
                 let shows = alone && delivered == end - start;
                 self.service.observe(end - start, took, shows);
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;
                 self.extents.read_failed(file, resident, end);
-                for id in self.not_coming(file, resident, resident + 1) {
+                for id in self.cancel_expected(file, resident, resident + 1) {
                     self.following.table.failed(id, resident);
                     self.line_up(id);
                 }
             }
         }
-        self.spindle.done(self.now, read, outcome);
+        self.queue.done(self.now, read, outcome);
         if let Some(trial) = &mut self.trial {
-            trial.ended(self.now, end - start, self.spindle.load().0);
+            trial.ended(self.now, end - start, self.queue.load().0);
             let pieces = trial.pieces();
             self.bears(pieces);
         }
@@ -92,12 +92,12 @@ impl DiskEngine {
         // Residency is per page.
         let (start, end) = (start / PAGE * PAGE, next_page(end));
         let is_hole = self.holes().data_from(file, start) > start;
-        if start >= end || is_hole || self.spindle.is_under_way(file, start, end) {
+        if start >= end || is_hole || self.queue.is_under_way(file, start, end) {
             return;
         }
         self.unpin(file, start, end, false);
         self.extents.missing(self.now, file, start, end);
-        for id in self.not_coming(file, start, end) {
+        for id in self.cancel_expected(file, start, end) {
             self.line_up(id);
         }
     }
@@ -140,7 +140,7 @@ impl DiskEngine {
     /// The fetched and unread bytes of the next stream after the one probed last that has any.
     fn next_unread(&self) -> Option<(StreamId, FileId, u64, u64)> {
         let (id, stream) = self.following.table.next_unread(self.probed)?;
-        let pieces = self.spindle.pieces_of(stream.file);
+        let pieces = self.queue.pieces_of(stream.file);
         // Bytes still in flight are no evidence.
         let coming = pieces.iter().filter(|&&(_, from, to)| from < stream.fetched && stream.position < to);
         let end = coming.map(|&(_, from, _)| from).min().unwrap_or(stream.fetched).min(stream.fetched);
@@ -153,7 +153,7 @@ impl DiskEngine {
         !self.config.follows()
             || self.following.table.of_file(file).any(|(_, stream)| stream.passed < end)
             || self.awaited.of_file(file).any(|(from, upto)| from < end && start < upto)
-            || self.spindle.is_under_way(file, start, end)
+            || self.queue.is_under_way(file, start, end)
     }
 
     /// The offset in `[start, end)` up to which all streams have passed the bytes fetched for them, with the
@@ -244,8 +244,8 @@ impl DiskEngine {
         self.unpin_before(over.file, self.extents.pinned(over.file, 0, u64::MAX), u64::MAX, 0);
     }
 
-    /// Gives bytes of an open file back to the system, for the `attempt`th time.
-    pub(super) fn give_back(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
+    /// Drops bytes of an open file, for the `attempt`th time.
+    pub(super) fn drop_range(&mut self, file: FileId, start: u64, end: u64, attempt: usize) {
         let (start, end) = whole_pages((start, end));
         if start >= end || !self.files.is_open(file) {
             return;
@@ -255,12 +255,12 @@ impl DiskEngine {
             if attempt == 1 {
                 self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(end - start);
             }
-            self.extents.given_back(file, start, end);
-            self.drops.given_back(self.now, file, start, end, attempt);
+            self.extents.dropped(file, start, end);
+            self.drops.dropped(self.now, file, start, end, attempt);
         }
     }
 
-    /// Gives back again what may have stayed in memory after the last attempt.
+    /// Drops again what may have stayed in memory after the last attempt.
     pub(super) fn drop_again(&mut self) {
         while let Some(ripe) = self.drops.ripe(self.now) {
             if !ripe.again() || !self.files.is_open(ripe.file) {
@@ -269,17 +269,17 @@ impl DiskEngine {
             }
             for (from, to) in self.extents.leaving(ripe.file, ripe.start, ripe.end) {
                 if !self.is_expected(ripe.file, from, to) || !self.is_kept(ripe.file, from) {
-                    self.give_back(ripe.file, from, to, ripe.attempts + 1);
+                    self.drop_range(ripe.file, from, to, ripe.attempts + 1);
                 }
             }
         }
     }
 
-    /// Gives back the whole pages that a cache above has now, unless a stream is expected to read them.
-    pub(super) fn release(&mut self, file: FileId, start: u64, end: u64) {
+    /// Drops the whole pages that a cache above has now, unless a stream is expected to read them.
+    pub(super) fn cached_above(&mut self, file: FileId, start: u64, end: u64) {
         let (start, end) = whole_pages((start, end));
         if start < end && !self.is_expected(file, start, end) {
-            self.give_back(file, start, end, 1);
+            self.drop_range(file, start, end, 1);
         }
     }
 }

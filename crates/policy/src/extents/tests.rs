@@ -133,7 +133,7 @@ fn what_is_given_back_unread_is_wasted_and_not_evicted() {
     let mut map = Extents::new(100);
     fetch(&mut map, at(0), 1, 0, 4000);
     map.used(1, 0, 1000);
-    map.given_back(1, 0, 3000);
+    map.dropped(1, 0, 3000);
     let t = map.totals();
     assert_eq!((t.wasted, t.evicted_used, t.evicted_unused), (2000, 1000, 0));
     assert_eq!(map.leaving(1, 0, 4000), [(0, 3000)]);
@@ -170,7 +170,7 @@ fn what_is_found_in_memory_can_be_pinned_and_was_fetched_by_nobody() {
     map.found(1, 100, 300);
     map.arrived(at(1), at(1), 1, 0, 300);
     assert_eq!(map.unpinned(1, 0, 300), [(0, 300)]);
-    map.given_back(1, 250, 300);
+    map.dropped(1, 250, 300);
     assert_eq!(map.unpinned(1, 0, 300), [(0, 250)], "what is to leave memory is not pinned");
     map.used(1, 100, 150);
     map.missing(at(2), 1, 150, 250);
@@ -316,7 +316,7 @@ fn apply(map: &mut Extents<u8>, now: Nanos, op: u8, file: u8, start: u64, end: u
         2 => map.arrived(now, now, file, start, end),
         3 => map.used(file, start, end),
         4 => map.missing(now, file, start, end),
-        5 => map.given_back(file, start, end),
+        5 => map.dropped(file, start, end),
         6 => map.read_failed(file, start, end),
         7 => {
             let pinned = map.pinned(file, start, end);

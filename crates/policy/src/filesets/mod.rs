@@ -35,7 +35,7 @@ use core::fmt;
 pub use beside::side_by_side;
 use lane::Lane;
 use seekless_base::{FileId, Lba, PAGE_BYTES};
-use set::{Held, Place, Set};
+use set::{PendingRange, Place, Set};
 
 /// Most sets at once. Each may hold [`RANGES_MAX`] descriptors of the driver's.
 pub const SETS_MAX: usize = 16;
@@ -102,11 +102,11 @@ pub struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The disk brought it in; it is held until it is taken.
-    Came,
+    Fetched,
     /// It was in memory.
     There,
     /// It was not brought in: its reader reads for itself.
-    Left,
+    Passed,
 }
 
 /// What the driver is to do.
@@ -134,7 +134,7 @@ pub enum Action {
         /// The step.
         step: StepId,
     },
-    /// What a step brought in ([`Outcome::Came`]) need not be held any more. Once for each.
+    /// What a step brought in ([`Outcome::Fetched`]) need not be held any more. Once for each.
     Took {
         /// The step.
         step: StepId,
@@ -262,12 +262,14 @@ impl FileSets {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.left(len);
         }
-        let held = self.sets.get_mut(&set).and_then(|of| of.ranges.get_mut(&range));
-        let ready = match held.filter(|held| held.waits_for(step)) {
-            Some(held) => held.answered(step, outcome).then_some((!held.failed, !held.came.is_empty())),
+        let pending = self.sets.get_mut(&set).and_then(|of| of.ranges.get_mut(&range));
+        let ready = match pending.filter(|pending| pending.waits_for(step)) {
+            Some(pending) => {
+                pending.answered(step, outcome).then_some((!pending.failed, !pending.fetched.is_empty()))
+            }
             None => {
                 // Its range was taken, or its set is gone.
-                if outcome == Outcome::Came {
+                if outcome == Outcome::Fetched {
                     self.actions.push_back(Action::Took { step, read: false });
                 }
                 None
@@ -282,8 +284,8 @@ impl FileSets {
     /// A reader has read a range, or never will; ready or not. Unknown names are ignored.
     pub fn took(&mut self, set: SetId, range: RangeId, read: bool) {
         let Some(of) = self.sets.get_mut(&set) else { return };
-        let Some(held) = of.remove(range) else { return };
-        self.let_go(held, read);
+        let Some(pending) = of.remove(range) else { return };
+        self.forget_range(pending, read);
         self.fill();
     }
 
@@ -291,8 +293,8 @@ impl FileSets {
     pub fn close(&mut self, set: SetId) {
         let Some(mut of) = self.sets.remove(&set) else { return };
         while let Some((&range, _)) = of.ranges.first_key_value() {
-            if let Some(held) = of.remove(range) {
-                self.let_go(held, false);
+            if let Some(pending) = of.remove(range) {
+                self.forget_range(pending, false);
             }
         }
         self.fill();
@@ -313,9 +315,9 @@ impl FileSets {
         }
     }
 
-    fn let_go(&mut self, held: Held, read: bool) {
-        self.actions.extend(held.in_line.into_iter().map(|step| Action::Cancel { step }));
-        self.actions.extend(held.came.into_iter().map(|step| Action::Took { step, read }));
+    fn forget_range(&mut self, pending: PendingRange, read: bool) {
+        self.actions.extend(pending.in_line.into_iter().map(|step| Action::Cancel { step }));
+        self.actions.extend(pending.fetched.into_iter().map(|step| Action::Took { step, read }));
     }
 
     /// Hands out steps wherever a lane has room in line.
@@ -340,15 +342,15 @@ impl FileSets {
         let lane = self.lanes.get_mut(&number)?;
         let part = lane.room / sets;
         let (set, range) = next_range(&mut self.sets, number, lane, part)?;
-        let held = self.sets.get_mut(&set)?.ranges.get_mut(&range)?;
-        let (offset, len) = held.next_step();
+        let pending = self.sets.get_mut(&set)?.ranges.get_mut(&range)?;
+        let (offset, len) = pending.next_step();
         let step = StepId(self.next_step);
         self.next_step += 1;
-        held.in_line.insert(step);
-        lane.current = held.has_more().then_some((set, range));
+        pending.in_line.insert(step);
+        lane.current = pending.has_more().then_some((set, range));
         lane.takes(len);
-        let Range { file, place, .. } = held.range;
-        let place = place.map(|first| first.plus_bytes(offset - held.range.offset));
+        let Range { file, place, .. } = pending.range;
+        let place = place.map(|first| first.plus_bytes(offset - pending.range.offset));
         self.steps.insert(step, Step { set, range, lane: number, len });
         self.actions.push_back(Action::Ask { step, set, range, file, offset, len, place });
         Some(())
@@ -364,7 +366,7 @@ fn next_range(
     part: u64,
 ) -> Option<(SetId, RangeId)> {
     if let Some((set, range)) = lane.current.take()
-        && sets.get(&set).and_then(|of| of.ranges.get(&range)).is_some_and(Held::has_more)
+        && sets.get(&set).and_then(|of| of.ranges.get(&range)).is_some_and(PendingRange::has_more)
     {
         return Some((set, range));
     }

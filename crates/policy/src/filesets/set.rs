@@ -20,7 +20,7 @@ fn place_of(range: &Range) -> Place {
 
 /// A range that was added and not taken.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PendingRange {
     pub(crate) range: Range,
     /// It is in the sweep under way, or was handed out.
     begun: bool,
@@ -29,12 +29,12 @@ pub(crate) struct Held {
     /// Steps in line.
     pub(crate) in_line: BTreeSet<StepId>,
     /// Steps that the disk brought in.
-    pub(crate) came: Vec<StepId>,
+    pub(crate) fetched: Vec<StepId>,
     /// A step was left to the reader, and so is the rest.
     pub(crate) failed: bool,
 }
 
-impl Held {
+impl PendingRange {
     fn end(&self) -> u64 {
         self.range.offset + self.range.len
     }
@@ -65,9 +65,9 @@ impl Held {
     pub(crate) fn answered(&mut self, step: StepId, outcome: Outcome) -> bool {
         self.in_line.remove(&step);
         match outcome {
-            Outcome::Came => self.came.push(step),
+            Outcome::Fetched => self.fetched.push(step),
             Outcome::There => {}
-            Outcome::Left => self.failed = true,
+            Outcome::Passed => self.failed = true,
         }
         self.in_line.is_empty() && !self.has_more()
     }
@@ -79,7 +79,7 @@ pub(crate) struct Set {
     window: u64,
     /// Bytes of ranges that were begun and not taken.
     pub(crate) untaken: u64,
-    pub(crate) ranges: BTreeMap<RangeId, Held>,
+    pub(crate) ranges: BTreeMap<RangeId, PendingRange>,
     /// Ranges of the sweep under way, and of the next, by lane and place.
     sweep: BTreeSet<(u32, Place, RangeId)>,
     next_sweep: BTreeSet<(u32, Place, RangeId)>,
@@ -108,8 +108,8 @@ impl Set {
         let range = Range { len: range.len.min(self.window), ..range };
         self.next_sweep.insert((range.lane, place_of(&range), id));
         let at = range.offset;
-        let (in_line, came) = (BTreeSet::new(), Vec::new());
-        self.ranges.insert(id, Held { range, begun: false, at, in_line, came, failed: false });
+        let (in_line, fetched) = (BTreeSet::new(), Vec::new());
+        self.ranges.insert(id, PendingRange { range, begun: false, at, in_line, fetched, failed: false });
         Ok(())
     }
 
@@ -127,8 +127,8 @@ impl Set {
         }
         // A reader that takes the ranges of a file one after the other may wait for its oldest, and take
         // nothing before.
-        let (&id, held) = self.ranges.first_key_value()?;
-        (!held.begun && held.range.lane == lane).then(|| (place_of(&held.range), id))
+        let (&id, pending) = self.ranges.first_key_value()?;
+        (!pending.begun && pending.range.lane == lane).then(|| (place_of(&pending.range), id))
     }
 
     /// What was added at a lane since its last sweep began belongs to the next one from now on.
@@ -142,24 +142,24 @@ impl Set {
 
     /// A range is handed out from now on.
     pub(crate) fn begin(&mut self, id: RangeId) {
-        let Some(held) = self.ranges.get_mut(&id) else { return };
-        held.begun = true;
-        self.untaken += held.reserved();
-        let key = (held.range.lane, place_of(&held.range), id);
+        let Some(pending) = self.ranges.get_mut(&id) else { return };
+        pending.begun = true;
+        self.untaken += pending.reserved();
+        let key = (pending.range.lane, place_of(&pending.range), id);
         self.sweep.remove(&key);
         // The oldest may be handed out before its sweep.
         self.next_sweep.remove(&key);
     }
 
     /// A range is taken, or not wanted any more.
-    pub(crate) fn remove(&mut self, id: RangeId) -> Option<Held> {
-        let held = self.ranges.remove(&id)?;
-        let key = (held.range.lane, place_of(&held.range), id);
+    pub(crate) fn remove(&mut self, id: RangeId) -> Option<PendingRange> {
+        let pending = self.ranges.remove(&id)?;
+        let key = (pending.range.lane, place_of(&pending.range), id);
         self.sweep.remove(&key);
         self.next_sweep.remove(&key);
-        if held.begun {
-            self.untaken -= held.reserved();
+        if pending.begun {
+            self.untaken -= pending.reserved();
         }
-        Some(held)
+        Some(pending)
     }
 }

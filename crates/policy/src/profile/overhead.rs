@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use seekless_base::{Lba, Nanos};
 
 use super::reads::{Read, Timing, median};
-use super::rotation::Turn;
+use super::rotation::Revolution;
 
 /// Second reads of a block.
 const HITS: usize = 9;
@@ -54,7 +54,7 @@ const PAIRS_MAX: u32 = 300;
 pub(super) struct Overhead {
     place: u64,
     block: u32,
-    turn: Option<Turn>,
+    turn: Option<Revolution>,
     /// Which of [`APART`].
     distance: usize,
     /// Sectors from the first block of a pair to the second.
@@ -77,7 +77,7 @@ pub(super) struct Overhead {
 }
 
 /// Sectors from the first block of a pair to the second.
-fn apart(turn: Turn, block: u32, distance: usize) -> u64 {
+fn apart(turn: Revolution, block: u32, distance: usize) -> u64 {
     // A block narrower than a part in 20000 of a turn does not exist; the noise of its measurement does.
     let blocks = APART[distance] * turn.period / turn.block.max(turn.period / 20_000.0);
     blocks as u64 * u64::from(block)
@@ -85,7 +85,7 @@ fn apart(turn: Turn, block: u32, distance: usize) -> u64 {
 
 impl Overhead {
     /// Measures below sector `place`.
-    pub(super) fn new(place: u64, block: u32, turn: Option<Turn>) -> Overhead {
+    pub(super) fn new(place: u64, block: u32, turn: Option<Revolution>) -> Overhead {
         Overhead {
             place,
             block,
@@ -243,7 +243,7 @@ impl Overhead {
 
     /// The smallest angle several places agree on: crossing to another track can only add its skew. What remains in
     /// `angles` are those of crossings, to be known when met again.
-    fn agree(&mut self, turn: Turn) {
+    fn agree(&mut self, turn: Revolution) {
         self.angles.sort_by(f64::total_cmp);
         let within = AGREE * turn.period;
         let near = |a: f64| self.angles.iter().filter(|b| (*b - a).abs() <= within).count();
@@ -260,7 +260,7 @@ impl Overhead {
     }
 
     /// Begins again with blocks further apart.
-    fn further(&mut self, turn: Turn) {
+    fn further(&mut self, turn: Revolution) {
         self.distance += 1;
         if self.distance >= APART.len() {
             self.give_up();

@@ -17,7 +17,7 @@ use seekless_base::{Lba, Nanos};
 use super::overhead::Overhead;
 use super::rates::Rates;
 use super::reads::{ProcedureOptions, Read, Timing, median, shift};
-use super::rotation::{Rotation, Turn};
+use super::rotation::{Revolution, Rotation};
 use super::seeks::{PAIRS, RUNGS, Sample, Seeks};
 use super::{DiskProfile, RADIUS, RatePoint, SeekPoint, tracks_before};
 
@@ -98,7 +98,7 @@ pub struct Procedure {
     errors: u32,
     failure: Option<Unmeasurable>,
     rotation_tries: u32,
-    turn: Option<Turn>,
+    turn: Option<Revolution>,
     /// Nanoseconds before the arm can move, the passage of one block included.
     overhead: f64,
     rates: Vec<RatePoint>,

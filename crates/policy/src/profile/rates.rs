@@ -10,7 +10,7 @@ use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 
 use super::RatePoint;
 use super::reads::{ProcedureOptions, Read, Timing, median, shift};
-use super::rotation::Turn;
+use super::rotation::Revolution;
 
 /// Sectors of one read of a sequential run on a slow disk, 256 KiB, and on a fast one, 1 MiB. While the host deals with
 /// a read the drive's look-ahead keeps the medium busy, if the read is long against the host's part.
@@ -75,7 +75,7 @@ struct RateRun {
 }
 
 impl Rates {
-    pub(super) fn new(options: ProcedureOptions, turn: Option<Turn>) -> Rates {
+    pub(super) fn new(options: ProcedureOptions, turn: Option<Revolution>) -> Rates {
         let run_ns = turn.map_or(RUN_NS, |t| t.period * RUN_TURNS);
         let turn_ns = run_ns / RUN_TURNS;
         // Room for a run behind the last place.

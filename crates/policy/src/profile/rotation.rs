@@ -33,7 +33,7 @@ const READS_MAX: u32 = 200;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Turn {
+pub(super) struct Revolution {
     /// Nanoseconds of one turn.
     pub(super) period: f64,
     /// Nanoseconds one block takes to pass under the head.
@@ -54,7 +54,7 @@ pub(super) struct Rotation {
     step: f64,
     found: Vec<f64>,
     reads: u32,
-    outcome: Option<Option<Turn>>,
+    outcome: Option<Option<Revolution>>,
 }
 
 impl Rotation {
@@ -76,7 +76,7 @@ impl Rotation {
     }
 
     /// `None` while not finished; then the turn, if there is one.
-    pub(super) fn outcome(&self) -> Option<Option<Turn>> {
+    pub(super) fn outcome(&self) -> Option<Option<Revolution>> {
         self.outcome
     }
 
@@ -146,7 +146,7 @@ impl Rotation {
         self.rung += 1;
         if self.rung == LADDER.len() {
             let block = (self.period - self.step).max(0.0);
-            self.outcome = Some(Some(Turn { period: self.period, block }));
+            self.outcome = Some(Some(Revolution { period: self.period, block }));
         }
     }
 }

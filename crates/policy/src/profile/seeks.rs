@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use seekless_base::{Lba, Nanos};
 
 use super::reads::{ProcedureOptions, Read, Timing, median, shift};
-use super::rotation::Turn;
+use super::rotation::Revolution;
 use super::vernier::{MeasurementEnd, Vernier};
 
 /// The shortest distance is this part of the disk. Disks have 10^4 to 10^6 cylinders.
@@ -31,7 +31,7 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(super) struct Seeks {
     options: ProcedureOptions,
-    turn: Option<Turn>,
+    turn: Option<Revolution>,
     /// Which pair of which distance.
     pub(super) index: u32,
     tries: u32,
@@ -63,7 +63,7 @@ const PLAIN_READS: usize = 5;
 const TRIES_MAX: u32 = 3;
 
 impl Seeks {
-    pub(super) fn new(options: ProcedureOptions, turn: Option<Turn>) -> Seeks {
+    pub(super) fn new(options: ProcedureOptions, turn: Option<Revolution>) -> Seeks {
         Seeks { options, turn, index: 0, tries: 0, current: None, found: Vec::new() }
     }
 

@@ -12,7 +12,7 @@
 use seekless_base::{Lba, Nanos};
 
 use super::reads::{Read, Timing};
-use super::rotation::Turn;
+use super::rotation::Revolution;
 
 /// Part of a turn at which the halving ends.
 const RESOLUTION: f64 = 1.0 / 400.0;
@@ -41,7 +41,7 @@ pub(super) struct Vernier {
     from: u64,
     to: u64,
     block: u32,
-    turn: Turn,
+    turn: Revolution,
     at_from: bool,
     /// When the read at the near end was done.
     left: Nanos,
@@ -59,7 +59,7 @@ pub(super) struct Vernier {
 
 impl Vernier {
     /// Measures from around `from` to around `to` by blocks of `block` sectors.
-    pub(super) fn new(from: u64, to: u64, block: u32, turn: Turn) -> Vernier {
+    pub(super) fn new(from: u64, to: u64, block: u32, turn: Revolution) -> Vernier {
         Vernier {
             from,
             to,

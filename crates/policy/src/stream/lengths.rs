@@ -51,7 +51,7 @@ impl Lengths {
     }
 
     /// A stream that counted as ended after this many bytes goes on.
-    pub(crate) fn goes_on(&mut self, consumed: u64) {
+    pub(crate) fn resumed(&mut self, consumed: u64) {
         let class = &mut self.classes[class_of(consumed)];
         if class.streams > 0 {
             class.streams -= 1;

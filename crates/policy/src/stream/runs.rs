@@ -51,7 +51,7 @@ impl Seen {
     }
 
     /// Whether most stopped streams are known to resume.
-    fn goes_on(&self) -> bool {
+    fn most_resume(&self) -> bool {
         self.stops >= super::BELIEVED_AFTER && !self.stops_are_ends()
     }
 
@@ -91,7 +91,7 @@ impl Runs {
     /// A stream that had stopped after this many bytes resumes.
     pub(crate) fn resumed(&mut self, kind: RunKind, run: u64) {
         let Some(seen) = self.of(kind) else { return };
-        seen.stopped.goes_on(run);
+        seen.stopped.resumed(run);
         seen.resumed = (seen.resumed + 1).min(seen.stops);
     }
 
@@ -100,7 +100,7 @@ impl Runs {
         if let Some((kind, run)) = stopped
             && let Some(seen) = self.of(kind)
         {
-            seen.stopped.goes_on(run);
+            seen.stopped.resumed(run);
         }
         if let Some(seen) = self.of(kind) {
             seen.ended.ended(run);
@@ -110,12 +110,12 @@ impl Runs {
     /// Whether nothing is known of how far a stream of this kind goes that has read this much: not even that
     /// most resume after a silence.
     pub(crate) fn is_unknown(&self, kind: RunKind, run: u64) -> bool {
-        let goes_on = match kind {
+        let resumes = match kind {
             RunKind::Head => true,
-            RunKind::Elsewhere => self.elsewhere.goes_on(),
-            RunKind::Random => self.random.goes_on(),
+            RunKind::Elsewhere => self.elsewhere.most_resume(),
+            RunKind::Random => self.random.most_resume(),
         };
-        !goes_on && self.rest(kind, run).is_none()
+        !resumes && self.rest(kind, run).is_none()
     }
 
     /// How much further a stream of this kind goes that has read this much: the median of random readers; for

@@ -89,7 +89,7 @@ impl Stream {
     }
 
     /// Whether it has not stopped, judging by its earlier silences.
-    pub(crate) fn goes_on(&self, now: Nanos, slack: Nanos) -> bool {
+    pub(crate) fn is_active(&self, now: Nanos, slack: Nanos) -> bool {
         self.stops_at(slack) > now
     }
 
@@ -167,9 +167,9 @@ impl Stream {
     /// no sign of a sequential client, and cancels what was seen before it. A client known to be sequential
     /// may skip. Returns the length of the run that a jump ended.
     fn count(&mut self, offset: u64, end: u64, sequential_after: u32) -> Option<u64> {
-        let goes_on = offset <= self.reached && self.reached <= end;
+        let continues = offset <= self.reached && self.reached <= end;
         let before = self.run;
-        let on = goes_on || self.reads_on(sequential_after);
+        let on = continues || self.reads_on(sequential_after);
         (self.accesses, self.run) = match on {
             true => {
                 (self.accesses.saturating_add(1), before.saturating_add(end.saturating_sub(self.reached)))
@@ -410,7 +410,7 @@ impl Streams {
             forgotten = self.make_room();
             self.begin(now, file, offset, file_size)
         });
-        self.goes_on(now, id);
+        self.note_read(now, id);
         let (mut progress, mut jumped) = (0, None);
         let sequential_after = self.config.sequential_after;
         self.change(id, |stream| {
@@ -435,7 +435,7 @@ impl Streams {
     }
 
     /// Records that a stream reads, before the read is counted.
-    fn goes_on(&mut self, now: Nanos, id: StreamId) {
+    fn note_read(&mut self, now: Nanos, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.longest_silence = stream.longest_silence.max(now.since(stream.last));
         if let Some((kind, run)) = stream.stopped.take() {

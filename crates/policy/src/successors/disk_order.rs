@@ -27,7 +27,7 @@ pub struct DiskOrder {
     /// How often a file lay just behind one of those, of [`CERTAIN`].
     score: u32,
     /// So many files that lie apart come after reads that nobody told of, and say nothing.
-    unheard: usize,
+    unreported: usize,
 }
 
 impl Default for DiskOrder {
@@ -37,7 +37,7 @@ impl Default for DiskOrder {
             last: [(u64::MAX, u64::MAX); PLACES],
             span: (u64::MAX, 0),
             score: CERTAIN / 2 - 1,
-            unheard: 0,
+            unreported: 0,
         }
     }
 }
@@ -52,17 +52,17 @@ impl DiskOrder {
         // The places are near to a quarter of all at most, or reads anywhere would look like disk order.
         let near = (self.span.1.saturating_sub(self.span.0) / (4 * PLACES as u64)).clamp(NEAR_MIN, NEAR_MAX);
         let behind = self.last.iter().position(|last| (last.1..last.1.saturating_add(near)).contains(&from));
-        match behind.is_none() && self.unheard > 0 {
-            true => self.unheard -= 1,
+        match behind.is_none() && self.unreported > 0 {
+            true => self.unreported -= 1,
             false => self.score = moved(self.score, behind.map(|_| CERTAIN)),
         }
         self.last[..=behind.unwrap_or(PLACES - 1)].rotate_right(1);
         self.last[0] = (from, end);
     }
 
-    /// A reader goes on from here and is not heard of for a while.
-    pub fn goes_on_unheard(&mut self) {
-        self.unheard = (self.unheard + 1).min(PLACES);
+    /// A request passed, since its reader is in disk order. The next reads of this reader are not reported.
+    pub fn passed_in_disk_order(&mut self) {
+        self.unreported = (self.unreported + 1).min(PLACES);
     }
 
     /// Every second file at least was the next one on the disk.
@@ -106,7 +106,7 @@ mod tests {
     fn what_lies_apart_after_reads_that_nobody_told_of_says_nothing() {
         let mut order = after(1_000..1_020);
         for i in 0..20 {
-            order.goes_on_unheard();
+            order.passed_in_disk_order();
             read(&mut order, [30_000 + i * 1_000]);
             assert!(order.is_certain());
         }

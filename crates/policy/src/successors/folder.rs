@@ -75,9 +75,9 @@ struct Walk {
 pub(crate) enum Seen {
     /// The next file of this walk; the file that the walk read before.
     Next { walk: u32, before: u32 },
-    /// Foretold, by an order that goes on from there.
+    /// Predicted, by an order that goes on from there.
     Begins { walk: u32 },
-    /// Nothing foretold it.
+    /// Nothing predicted it.
     Surprise,
     /// It was read a moment ago.
     Again,
@@ -218,7 +218,7 @@ impl Folder {
         if let Some((index, on)) = found[best].or_else(|| found.iter().flatten().copied().next()) {
             let walk = &mut self.walks[index];
             let before = walk.at;
-            // What only another order foretold goes on from there, and confirms nothing.
+            // What only another order predicted goes on from there, and confirms nothing.
             walk.streak = if found[best].is_some() { walk.streak.saturating_add(1) } else { 0 };
             if on {
                 walk.at = file;

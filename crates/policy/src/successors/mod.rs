@@ -5,7 +5,7 @@
 //! [`Successors`] learns which of these orders foretells the files that a reader opens, and names the files
 //! to be read next. Its driver reads them ahead together, in the order of the disk. Predicting a file by
 //! those opened before it is as old as Kuenning (1994) and Lei and Duchamp (1997); here a folder's own orders
-//! stand in for a learnt graph, so that a file that was never read is foretold as well.
+//! stand in for a learnt graph, so that a file that was never read is predicted as well.
 //!
 //! ```text
 //!  Read (head, end) --> folder (orders, walks, scores) --> Open, Withdraw
@@ -16,8 +16,8 @@
 //! - A *walk* is a place in a folder from which reading goes on. Reads belong to walks by place, not by
 //!   process: four programs in one folder are four walks.
 //! - An *order* is believed while most reads are the next file, by it, of some walk.
-//! - The *window* is how many files a reader has ahead. Each file that was foretold and is read adds one; a
-//!   read that was not foretold halves it; and what was read ahead for nothing is held against it
+//! - The *window* is how many files a reader has ahead. Each file that was predicted and is read adds one; a
+//!   read that was not predicted halves it; and what was read ahead for nothing is held against it
 //!   ([`WASTE_PRICE`]).
 //!
 //! | file | idea |

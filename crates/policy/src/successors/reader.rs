@@ -1,4 +1,4 @@
-//! What is known of a reader: how far its files can be foretold, and what that has cost.
+//! What is known of a reader: how far its files can be predicted, and what that has cost.
 
 use crate::successors::disk_order::DiskOrder;
 use crate::successors::folder::{BELIEVED, CERTAIN, ORDERS, moved};
@@ -63,7 +63,7 @@ impl Reader {
         self.window = (self.window + 1).min(FILES_AHEAD_MAX);
     }
 
-    /// A read that nothing foretold.
+    /// A read that nothing predicted.
     pub(crate) fn surprised(&mut self) {
         self.window = (self.window / 2).max(WINDOW_START);
     }

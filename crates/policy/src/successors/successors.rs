@@ -101,7 +101,7 @@ pub struct Stats {
     pub bytes_wasted: u64,
     /// Files asked for and withdrawn before they were read.
     pub withdrawn: u64,
-    /// Reads in folders that were listed, and not foretold.
+    /// Reads in folders that were listed, and not predicted.
     pub surprises: u64,
     /// Files ahead now.
     pub files_now: u32,
@@ -256,9 +256,9 @@ impl Successors {
 
     /// A reader was told to read by itself, and is not heard of for a while: where it is heard of next says
     /// nothing about its order.
-    pub fn goes_on_unheard(&mut self, reader: u32) {
+    pub fn passed_in_disk_order(&mut self, reader: u32) {
         if let Some(of) = self.readers.get_mut(&reader) {
-            of.disk_order.goes_on_unheard();
+            of.disk_order.passed_in_disk_order();
         }
     }
 

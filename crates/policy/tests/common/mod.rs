@@ -85,7 +85,7 @@ pub(crate) struct Flight {
     /// Bytes before this offset have been reported.
     pub(crate) resident: u64,
     /// Whether it may join a read of the kernel's, because a request that does so touched it once.
-    along: bool,
+    joins_kernel: bool,
 }
 
 /// An unanswered request.
@@ -105,7 +105,7 @@ pub(crate) struct Model {
     pub(crate) flights: BTreeMap<ReadId, Flight>,
     blocked: BTreeMap<RequestId, Blocked>,
     /// Ranges requested to join reads of the kernel's.
-    along: Vec<(FileId, u64, u64)>,
+    joins_kernel: Vec<(FileId, u64, u64)>,
     /// Bytes that were in memory once, as far as the engine can know.
     seen: Ranges,
     /// Bytes that were reported as a hole once.
@@ -132,7 +132,7 @@ impl Model {
             pinned: Ranges::default(),
             flights: BTreeMap::new(),
             blocked: BTreeMap::new(),
-            along: Vec::new(),
+            joins_kernel: Vec::new(),
             seen: Ranges::default(),
             holes: Ranges::default(),
             read_names: BTreeSet::new(),
@@ -159,10 +159,10 @@ impl Model {
                 for flight in self.flights.values() {
                     arrived.add(flight.file, flight.start, flight.resident);
                 }
-                if request.demand.along {
+                if request.demand.joins_kernel {
                     let len = if request.len == 0 { u64::MAX } else { request.len };
                     let end = request.offset.saturating_add(len);
-                    self.along.push((request.file, request.offset / PAGE * PAGE, end));
+                    self.joins_kernel.push((request.file, request.offset / PAGE * PAGE, end));
                 }
                 self.blocked.insert(request.id, Blocked { request, arrived });
             }
@@ -260,24 +260,25 @@ impl Model {
         assert_eq!(start % PAGE, 0);
         let end = start.checked_add(len).expect("a read of bytes that can be");
         assert!(end <= (i64::MAX as u64).next_multiple_of(PAGE));
-        let along = self.along.iter().any(|&(of, from, to)| of == file && from < end && start < to);
+        let joins_kernel =
+            self.joins_kernel.iter().any(|&(of, from, to)| of == file && from < end && start < to);
         if config.mode.serialises() {
-            let in_line = || self.flights.values().filter(|f| !f.along);
+            let in_line = || self.flights.values().filter(|f| !f.joins_kernel);
             let (count, missing) = (in_line().count(), in_line().map(|f| f.end - f.resident).sum::<u64>());
-            assert!(along || count < config.flights_max(), "too many reads in flight");
+            assert!(joins_kernel || count < config.flights_max(), "too many reads in flight");
             assert!(self.flights.len() < self.flights_max(), "too many in all");
             let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
             let first = count < config.in_flight || !config.parts.is_empty();
             let longest = in_line().map(|f| f.end - f.start).max().unwrap_or(0).max(len);
             let small = count < config.small_in_flight && longest <= seekless_base::wants::PIECE;
-            assert!(along || first || missing <= overlap || small, "submitted too early");
+            assert!(joins_kernel || first || missing <= overlap || small, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
             assert!(self.flights.len() < config.queue_max);
         }
         let overlaps = |f: &Flight| f.file == file && f.start < end && start < f.end;
         assert!(!self.flights.values().any(overlaps), "the same bytes are read twice at once");
-        self.flights.insert(id, Flight { file, start, end, resident: start, along });
+        self.flights.insert(id, Flight { file, start, end, resident: start, joins_kernel });
     }
 
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
@@ -325,7 +326,7 @@ impl Model {
 
     /// Maximum number of reads in flight, with those that join reads of the kernel's if any was requested to.
     fn flights_max(&self) -> usize {
-        let joined = if self.along.is_empty() { 0 } else { IN_FLIGHT_MAX };
+        let joined = if self.joins_kernel.is_empty() { 0 } else { IN_FLIGHT_MAX };
         self.config.flights_max() + joined
     }
 

@@ -25,11 +25,11 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
     let turns = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns).prop_map(
-        |(deadline, bitrate, (foretold, along, file_set, random))| Demand {
+        |(deadline, bitrate, (predicted, joins_kernel, file_set, random))| Demand {
             deadline,
             bitrate,
-            foretold,
-            along,
+            predicted,
+            joins_kernel,
             file_set,
             random,
         },

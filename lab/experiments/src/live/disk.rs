@@ -269,7 +269,7 @@ pub(crate) fn set_up<'a>(
         let (mut up, name) = up(disk, i)?;
         // Where it differs between arms, each has a run of its own.
         if let Some(set) = scenario.arms.iter().find_map(|arm| arm.set.as_ref()) {
-            up.args(set.words());
+            up.args(set.to_args());
         }
         up.arg("--mount").arg(&mount);
         match (ground.block, &manifest) {

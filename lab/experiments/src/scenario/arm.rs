@@ -112,7 +112,7 @@ pub struct Arm {
     /// All settings are those of the arm of this name; besides, this arm may have `best`, `load_of` and more `sim` words.
     pub like: Option<String>,
     /// Instead of one setting the best of many, searched at every axis value. Simulator only.
-    pub best: Option<Best>,
+    pub best: Option<GridSearch>,
     /// Run at the load that the search for this arm's highest rate ended with. Simulator only.
     pub load_of: Option<String>,
 }
@@ -136,7 +136,7 @@ pub struct DriveSet {
 
 impl DriveSet {
     /// Options of `vdisk up` and `sim serve`.
-    pub fn words(&self) -> [String; 4] {
+    pub fn to_args(&self) -> [String; 4] {
         ["--set".into(), self.kind.clone(), "--members".into(), self.members.to_string()]
     }
 }
@@ -205,22 +205,22 @@ impl FromStr for Joined {
 /// The best of a grid: every combination of values runs, and the one that serves most is the arm's row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Best {
-    /// What is turned. The knob `variant` tries only what the server has.
-    pub grid: Vec<Turn>,
+pub struct GridSearch {
+    /// The knobs that vary. The knob `variant` tries only what the server has.
+    pub grid: Vec<KnobValues>,
 }
 
-/// A knob and what it is tried at.
+/// A knob and the values it takes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Turn {
+pub struct KnobValues {
     /// The knob.
     pub knob: Knob,
     /// Values in its notation.
     pub values: Vec<String>,
 }
 
-impl Best {
+impl GridSearch {
     /// `arm` at every combination, with the value of each knob.
     ///
     /// # Errors

@@ -19,8 +19,8 @@ use seekless_base::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
 pub use arm::{
-    Arm, Best, Door, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, Joined, Mode, Neighbour,
-    QueueOrder, ServerKind, ServerVariant, Turn,
+    Arm, Door, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined, KnobValues, Mode,
+    Neighbour, QueueOrder, ServerKind, ServerVariant,
 };
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};

@@ -8,7 +8,7 @@
 use serde_json::Value;
 
 use super::translate;
-use crate::scenario::{Arm, Best, Point, Scenario};
+use crate::scenario::{Arm, GridSearch, Point, Scenario};
 
 /// One combination of settings.
 #[derive(Clone, Debug)]
@@ -25,7 +25,11 @@ pub(super) struct Candidate {
 ///
 /// # Errors
 /// A value that its knob does not take; a grid in which nothing fits this server.
-pub(super) fn candidates(scenario: &Scenario, point: &Point, best: &Best) -> Result<Vec<Candidate>, String> {
+pub(super) fn candidates(
+    scenario: &Scenario,
+    point: &Point,
+    best: &GridSearch,
+) -> Result<Vec<Candidate>, String> {
     let one = |(words, arm): (Vec<String>, Arm)| {
         let turned = Point { arm: arm.clone(), ..point.clone() };
         let line = translate::arguments(scenario, &turned, scenario.repetitions);
@@ -85,7 +89,7 @@ mod tests {
     fn a_grid_that_fits_no_server_is_said() {
         let (_, scenario) = scenario::find("any-disk").unwrap();
         let mut point = scenario.points().into_iter().find(|p| p.arm.best.is_some()).unwrap();
-        let grid: Best = toml::from_str("grid = [{ knob = 'variant', values = ['threads'] }]").unwrap();
+        let grid: GridSearch = toml::from_str("grid = [{ knob = 'variant', values = ['threads'] }]").unwrap();
         point.arm.server = Some(scenario::ServerKind::Lighttpd);
         assert!(candidates(&scenario, &point, &grid).unwrap_err().contains("nothing of its grid"));
     }

@@ -1,6 +1,6 @@
 //! A scenario's arm as arguments of `seekless-lab sim serve`.
 
-use seekless_model::workload::tree::Taking;
+use seekless_model::workload::tree::FileOrder;
 
 use crate::live::files::{XARGS_FILES, XARGS_PROGRAMS};
 use crate::live::load::SEARCH_RUNS;
@@ -146,7 +146,7 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
         }
     }
     if let Some(set) = &arm.set {
-        words.extend(&set.words());
+        words.extend(&set.to_args());
     }
     server(&mut words, arm);
     engine(&mut words, arm);
@@ -214,12 +214,12 @@ fn engine(words: &mut Words, arm: &Arm) {
 
 /// How the programs of a reader take the files of a tree: so many, so many files of the list each at a time
 /// (`None`: all), in this order. `None`: the simulator has no such programs.
-fn programs(reader: FileReader) -> Option<(u32, Option<u32>, Taking)> {
+fn programs(reader: FileReader) -> Option<(u32, Option<u32>, FileOrder)> {
     match reader {
-        FileReader::Xargs => Some((XARGS_PROGRAMS, Some(XARGS_FILES), Taking::Listed)),
-        FileReader::Order => Some((XARGS_PROGRAMS, Some(XARGS_FILES), Taking::Disk)),
-        FileReader::OrderOne => Some((1, Some(XARGS_FILES), Taking::Disk)),
-        FileReader::PythonWalk => Some((1, None, Taking::Listed)),
+        FileReader::Xargs => Some((XARGS_PROGRAMS, Some(XARGS_FILES), FileOrder::Listed)),
+        FileReader::Order => Some((XARGS_PROGRAMS, Some(XARGS_FILES), FileOrder::Disk)),
+        FileReader::OrderOne => Some((1, Some(XARGS_FILES), FileOrder::Disk)),
+        FileReader::PythonWalk => Some((1, None, FileOrder::Listed)),
         FileReader::OrderAhead
         | FileReader::Tar
         | FileReader::CatSet

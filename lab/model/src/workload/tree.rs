@@ -73,7 +73,7 @@ impl TreeSpec {
 
 /// In which order a program takes the files of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Taking {
+pub enum FileOrder {
     /// As `find` lists them: folder by folder, in the order in which each folder lists what it has.
     #[default]
     Listed,
@@ -85,7 +85,7 @@ pub enum Taking {
     Disk,
 }
 
-words! { Taking: Listed = "listed", Name = "name", Inode = "inode", Disk = "disk" }
+words! { FileOrder: Listed = "listed", Name = "name", Inode = "inode", Disk = "disk" }
 
 /// The folders of a tree. Files are numbers in the order of writing, which is that of their inodes.
 #[derive(Clone, Debug, Default)]
@@ -128,23 +128,24 @@ impl Folders {
         Folders { folder_of, listed, by_name, names: names.into_iter().map(str::to_string).collect() }
     }
 
-    /// All files in the order in which a program takes them. `address` is asked for [`Taking::Disk`] alone.
-    pub fn taken(&self, taking: Taking, address: impl Fn(u32) -> u64) -> Vec<u32> {
+    /// All files in the order in which a program takes them. `address` is asked for [`FileOrder::Disk`]
+    /// alone.
+    pub fn taken(&self, taking: FileOrder, address: impl Fn(u32) -> u64) -> Vec<u32> {
         let mut folders: Vec<usize> = (0..self.names.len()).collect();
-        if taking != Taking::Name {
+        if taking != FileOrder::Name {
             folders.sort_by_key(|&f| hashed(&self.names[f]));
         }
         let mut files: Vec<u32> = Vec::with_capacity(self.folder_of.len());
         for folder in folders {
             let mut own = self.listed[folder].clone();
             match taking {
-                Taking::Name => own.sort_by_key(|&file| self.by_name[file as usize]),
-                Taking::Inode => own.sort_unstable(),
-                Taking::Listed | Taking::Disk => {}
+                FileOrder::Name => own.sort_by_key(|&file| self.by_name[file as usize]),
+                FileOrder::Inode => own.sort_unstable(),
+                FileOrder::Listed | FileOrder::Disk => {}
             }
             files.extend(own);
         }
-        if taking == Taking::Disk {
+        if taking == FileOrder::Disk {
             files.sort_by_key(|&file| address(file));
         }
         files
@@ -178,19 +179,19 @@ mod tests {
         let folders = Folders::of(files.iter().map(|f| &*f.path));
         assert_eq!(folders.listed.len(), 31);
         let folder = |&file: &u32| folders.folder_of[file as usize];
-        for taking in Taking::ALL {
+        for taking in FileOrder::ALL {
             let mut taken = folders.taken(taking, |file| u64::from(file) * 7_919 % 3_003);
             let changes = taken.windows(2).filter(|w| folder(&w[0]) != folder(&w[1])).count();
-            assert_eq!(changes == 30, taking != Taking::Disk, "{taking:?}: {changes}");
-            if taking == Taking::Name {
+            assert_eq!(changes == 30, taking != FileOrder::Disk, "{taking:?}: {changes}");
+            if taking == FileOrder::Name {
                 assert!(taken.windows(2).all(|w| files[w[0] as usize].path < files[w[1] as usize].path));
             }
             assert_eq!(taking.name().parse(), Ok(taking));
             taken.sort_unstable();
             assert!(taken.into_iter().eq(0..3_003));
         }
-        let listed = folders.taken(Taking::Listed, |_| 0);
-        assert_ne!(listed, folders.taken(Taking::Inode, |_| 0));
-        assert_ne!(listed, folders.taken(Taking::Name, |_| 0));
+        let listed = folders.taken(FileOrder::Listed, |_| 0);
+        assert_ne!(listed, folders.taken(FileOrder::Inode, |_| 0));
+        assert_ne!(listed, folders.taken(FileOrder::Name, |_| 0));
     }
 }

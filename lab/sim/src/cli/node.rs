@@ -9,7 +9,7 @@ use seekless_model::drive::catalogue as drives;
 use seekless_model::drive::set::SetSpec;
 use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_model::workload::closed::{ClosedSpec, Pick};
-use seekless_policy::{AheadConfig, Config as SpindleConfig, Mode};
+use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode};
 use serde_json::json;
 
 use super::serve::link_rate;
@@ -172,8 +172,8 @@ impl NodeArgs {
         let returned = killed + self.away;
         let drive = drives::find(&self.drive).map_err(|why| usage(why.to_string()))?;
         let link = link_rate(&self.link)?.ok_or_else(|| usage("--link: a viewer here has one"))?;
-        let default = SpindleConfig::default();
-        let spindle = SpindleConfig {
+        let default = PolicyConfig::default();
+        let policy = PolicyConfig {
             mode: Mode::Both,
             prefetch: self.prefetch,
             read_max: default.read_max.max(self.prefetch),
@@ -188,7 +188,7 @@ impl NodeArgs {
             // No loop of `serve` waits for the disk; every request does by itself.
             server: ServerModel::threads(),
             socket: Bytes::mib(1),
-            engine: Some(EngineConfig::of_shim(spindle)),
+            engine: Some(EngineConfig::of_shim(policy)),
             costs: Costs::default(),
             load: Load::Node(Node {
                 clients: self.clients,

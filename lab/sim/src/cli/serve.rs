@@ -14,10 +14,10 @@ use seekless_model::workload::closed::{ClosedSpec, Pick};
 use seekless_model::workload::handler::Handler;
 use seekless_model::workload::session::ClientClass;
 use seekless_model::workload::sources;
-use seekless_model::workload::tree::{Folders, Taking, TreeFile, TreeSpec};
+use seekless_model::workload::tree::{FileOrder, Folders, TreeFile, TreeSpec};
 use seekless_options::{BOUNDS, FileSetOptions, PAPERS, PolicyOptions, QueueOptions};
 use seekless_policy::profile::STRIPED_AT_ONCE;
-use seekless_policy::{Config as SpindleConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
+use seekless_policy::{Config as PolicyConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use serde_json::{Value, json};
 
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
@@ -318,7 +318,7 @@ struct LoadArgs {
     handler: Handler,
     /// Tree: the order of the list: listed, name, inode, disk
     #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    taking: Taking,
+    taking: FileOrder,
     /// Tree: files that a program takes in one batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     batch: u32,
@@ -651,25 +651,25 @@ impl EngineArgs {
         let Some(mode) = self.mode.or(self.policy.preset.map(|_| Mode::Both)) else {
             return self.nothing_for_seekless().map(|()| None);
         };
-        let mut spindle = self.policy.config(mode)?;
-        self.queue.apply(&mut spindle);
-        self.file_sets.apply(&mut spindle);
-        spindle.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
-        spindle.find_in_flight = self.find_at_once;
+        let mut policy = self.policy.config(mode)?;
+        self.queue.apply(&mut policy);
+        self.file_sets.apply(&mut policy);
+        policy.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
+        policy.find_in_flight = self.find_at_once;
         match self.at_once {
             _ if self.find_at_once => {}
-            Some(pieces) => spindle.in_flight = pieces as usize,
-            None => (spindle.in_flight, spindle.parts) = at_once(&first.drive, &first.set),
+            Some(pieces) => policy.in_flight = pieces as usize,
+            None => (policy.in_flight, policy.parts) = at_once(&first.drive, &first.set),
         }
-        spindle.constants = self.constants()?;
-        if let Some(start) = self.scaled_start(&spindle, memory)? {
-            spindle.start_size = Some(start);
+        policy.constants = self.constants()?;
+        if let Some(start) = self.scaled_start(&policy, memory)? {
+            policy.start_size = Some(start);
         }
         let (door, single_queue) = (self.door.into(), self.queue.single_queue);
-        let next_files = mode == Mode::Both && spindle.ahead.is_some() && self.next_files == "on";
+        let next_files = mode == Mode::Both && policy.ahead.is_some() && self.next_files == "on";
         let (window, tells_bitrates) = (self.window, self.tell_bitrates);
         let preads = self.preads;
-        Ok(Some(EngineConfig { door, spindle, single_queue, next_files, tells_bitrates, window, preads }))
+        Ok(Some(EngineConfig { door, policy, single_queue, next_files, tells_bitrates, window, preads }))
     }
 
     /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output would
@@ -695,7 +695,7 @@ impl EngineArgs {
     }
 
     /// The size that an automatic one would start with, times the factor that was asked for.
-    fn scaled_start(&self, config: &SpindleConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
+    fn scaled_start(&self, config: &PolicyConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
         if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
             return Err(usage("--start-factor: write 0.01 to 100"));
         }
@@ -704,7 +704,7 @@ impl EngineArgs {
             return Ok(None);
         }
         let memory = MemoryLimit { bytes: memory, ..MemoryLimit::default() };
-        let start = DiskEngine::new(SpindleConfig { memory, ..config.clone() }).stats().size.size as f64;
+        let start = DiskEngine::new(PolicyConfig { memory, ..config.clone() }).stats().size.size as f64;
         let size = Bytes((start * self.start_factor) as u64 / PAGE * PAGE);
         Ok(Some(size.clamp(Bytes(PAGE), params.size_max)))
     }

@@ -20,7 +20,7 @@ pub(super) struct Read<T> {
 
 /// How far a read has come.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Came<T> {
+pub(super) struct ReadProgress<T> {
     pub(super) read: Read<T>,
     /// What is new, `[from, upto)` of the file.
     pub(super) from: u64,
@@ -121,7 +121,7 @@ impl<T: Copy> Device<T> {
     }
 
     /// What has come by now.
-    pub(super) fn poll(&mut self, now: Nanos) -> Vec<Came<T>> {
+    pub(super) fn poll(&mut self, now: Nanos) -> Vec<ReadProgress<T>> {
         let mut came = Vec::new();
         while let Some(done) = self.drive.poll(now) {
             let Some((id, command)) = self.commands.remove(&done.id) else { continue };
@@ -132,7 +132,7 @@ impl<T: Copy> Device<T> {
             let whole = in_a_row(&reading.done);
             let (read, complete) = (reading.read, whole as usize == reading.done.len());
             let offset = |commands: u64| read.offset + (commands * COMMAND_BYTES).min(read.len);
-            came.push(Came { read, from: offset(before), upto: offset(whole), complete });
+            came.push(ReadProgress { read, from: offset(before), upto: offset(whole), complete });
             if complete {
                 self.readings.remove(&id);
             }

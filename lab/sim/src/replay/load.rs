@@ -59,16 +59,16 @@ pub struct Outcomes {
 /// # Errors
 /// The log cannot be read.
 pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
-    struct Taking {
+    struct DiskLoad {
         load: Load,
         waiting: BTreeMap<RequestId, Nanos>,
         waits: Vec<f64>,
     }
-    let mut disks: BTreeMap<u32, Taking> = BTreeMap::new();
+    let mut disks: BTreeMap<u32, DiskLoad> = BTreeMap::new();
     while let Some(line) = log.next_line()? {
         if let Entry::Disk { name, config } = line.entry {
             let load = Load { name, config: *config, asked: vec![], told: vec![], then: Outcomes::default() };
-            disks.insert(line.disk, Taking { load, waiting: BTreeMap::new(), waits: vec![] });
+            disks.insert(line.disk, DiskLoad { load, waiting: BTreeMap::new(), waits: vec![] });
             continue;
         }
         let Some(disk) = disks.get_mut(&line.disk) else { continue };
@@ -109,7 +109,7 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
         }
         then.span_s = line.at.as_secs_f64();
     }
-    let finish = |mut t: Taking| {
+    let finish = |mut t: DiskLoad| {
         t.load.then.waited = t.waits.len() as u64;
         t.load.then.wait_ms = mean_and_p95(&mut t.waits);
         t.load

@@ -24,15 +24,15 @@ fn recorded(readers: u64, rounds: u64) -> String {
         let _ = writeln!(text, "{}", Line { disk: 0, at, entry });
     };
     put(Nanos::ZERO, Entry::Disk { name: "sda".into(), config: Box::new(config.clone()) });
-    let mut spindle = DiskEngine::new(config);
+    let mut engine = DiskEngine::new(config);
     let mut reads: Vec<(Nanos, seekless_policy::ReadId)> = vec![];
     for step in 0..readers * rounds {
         let at = Nanos::from_millis(1000 * (step / readers) + 1000 / readers * (step % readers));
         reads.sort_by_key(|r| r.0);
-        let mut act = |spindle: &mut DiskEngine, now: Nanos, event: Event, reads: &mut Vec<_>| {
+        let mut act = |engine: &mut DiskEngine, now: Nanos, event: Event, reads: &mut Vec<_>| {
             put(now, Entry::Event(event));
-            spindle.handle(now, event);
-            while let Some(action) = spindle.poll_action() {
+            engine.handle(now, event);
+            while let Some(action) = engine.poll_action() {
                 put(now, Entry::Action(action));
                 if let Action::Read { id, .. } = action {
                     reads.push((now + Nanos::from_millis(20), id));
@@ -41,7 +41,7 @@ fn recorded(readers: u64, rounds: u64) -> String {
         };
         while let Some((due, read)) = reads.first().copied().filter(|r| r.0 <= at) {
             reads.remove(0);
-            act(&mut spindle, due, Event::Done { read, outcome: Outcome::Ok }, &mut reads);
+            act(&mut engine, due, Event::Done { read, outcome: Outcome::Ok }, &mut reads);
         }
         let (reader, round) = (step % readers, step / readers);
         let file = FileId { dev: 1, ino: reader };
@@ -61,7 +61,7 @@ fn recorded(readers: u64, rounds: u64) -> String {
         } else {
             Event::Access(Access { file, offset, len: SEGMENT, file_size: FILE, lba, taken: Taken::All })
         };
-        act(&mut spindle, at, event, &mut reads);
+        act(&mut engine, at, event, &mut reads);
     }
     text.push_str("# end, 0 lines left out\n");
     text

@@ -16,7 +16,7 @@ use seekless_policy::{
     RequestId, Verdict,
 };
 
-use super::device::{Came, Device, Read};
+use super::device::{Device, Read, ReadProgress};
 use super::load::{Asked, Load, Outcomes, mean_and_p95};
 use super::resident::Resident;
 
@@ -210,7 +210,7 @@ impl World {
     }
 
     fn disk_done(&mut self, now: Nanos) {
-        for Came { read, from, upto, complete } in self.device.poll(now) {
+        for ReadProgress { read, from, upto, complete } in self.device.poll(now) {
             self.resident.touch(read.file, from, upto - from);
             match read.what_for {
                 For::Engine(read) if complete => {

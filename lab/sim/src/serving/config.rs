@@ -10,8 +10,8 @@ use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::handler::Handler;
 use seekless_model::workload::session::ClientClass;
-use seekless_model::workload::tree::{Folders, Taking};
-use seekless_policy::{Config as SpindleConfig, Mode};
+use seekless_model::workload::tree::{FileOrder, Folders};
+use seekless_policy::{Config as PolicyConfig, Mode};
 
 use super::balancer::Ring;
 use super::{readahead, scheduler};
@@ -157,7 +157,7 @@ pub struct EngineConfig {
     /// How it hears of reads.
     pub door: Door,
     /// The settings of the policy. Its memory is that of the simulated machine.
-    pub spindle: SpindleConfig,
+    pub policy: PolicyConfig,
     /// One queue for all disks.
     pub single_queue: bool,
     /// Whether files are read before their readers open them ([`seekless_policy::successors`]).
@@ -174,10 +174,10 @@ pub struct EngineConfig {
 
 impl EngineConfig {
     /// A server behind the shim, as the daemon is without further options.
-    pub fn of_shim(spindle: SpindleConfig) -> EngineConfig {
+    pub fn of_shim(policy: PolicyConfig) -> EngineConfig {
         EngineConfig {
             door: Door::Shim,
-            spindle,
+            policy,
             single_queue: false,
             next_files: false,
             tells_bitrates: false,
@@ -193,7 +193,7 @@ impl EngineConfig {
 
     /// Whether reads are asked about at all.
     pub fn acts(&self) -> bool {
-        !matches!(self.spindle.mode, Mode::Off | Mode::Track)
+        !matches!(self.policy.mode, Mode::Off | Mode::Track)
     }
 }
 
@@ -292,7 +292,7 @@ pub struct TreeLoad {
     /// Files that each takes at a time; then the next of the list.
     pub batch: u32,
     /// The order of the list.
-    pub taking: Taking,
+    pub taking: FileOrder,
     /// The folders.
     pub folders: Arc<Folders>,
     /// Files lie one behind the other, in the order of writing; otherwise as on an aged file system.

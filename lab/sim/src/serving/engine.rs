@@ -39,10 +39,10 @@ pub(crate) struct Engine {
     pub(crate) totals_before: Totals,
     /// Files that the engine has open, by their numbers. Only kept for the door that opens them itself.
     pub(crate) open: BTreeSet<u32>,
-    /// What its readers are about to open, where that is foretold.
+    /// What its readers are about to open, where that is predicted.
     pub(crate) next_files: Option<Successors>,
     /// Requests for that, and the file that each is for.
-    pub(crate) foretold: BTreeMap<RequestId, u32>,
+    pub(crate) predicted: BTreeMap<RequestId, u32>,
     /// Requests of a file set, with the disk whose set asked.
     pub(crate) of_file_sets: BTreeMap<RequestId, u32>,
     /// What the disk had been busy, and busy for file sets, when the warm-up was over.
@@ -63,7 +63,7 @@ impl Engine {
             totals_before: Totals::default(),
             open: BTreeSet::new(),
             next_files: next_files.then(|| Successors::new(0)),
-            foretold: BTreeMap::new(),
+            predicted: BTreeMap::new(),
             of_file_sets: BTreeMap::new(),
             times_before: (Nanos::ZERO, Nanos::ZERO),
             looks: false,

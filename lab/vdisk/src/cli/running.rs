@@ -94,7 +94,7 @@ fn table(name: &str, report: &StatsReport) -> String {
             m.state.member,
             sum(|s| s.read_bytes) / 1e6,
             sum(|s| s.write_bytes) / 1e6,
-            in_words(&m.state)
+            member_text(&m.state)
         );
     }
     text + &format!(
@@ -104,7 +104,7 @@ fn table(name: &str, report: &StatsReport) -> String {
 }
 
 /// What is wrong with a member, to follow a line about it.
-fn in_words(state: &MemberState) -> String {
+fn member_text(state: &MemberState) -> String {
     let mut text = match state.health {
         MemberHealth::Whole => String::new(),
         MemberHealth::Failed => ", failed".into(),
@@ -210,7 +210,7 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
             text += &format!("{}: {} times as slow {place}\n", args.name, s.factor);
         }
         for m in &faults.members {
-            text += &format!("{}: member {}{}\n", args.name, m.member, in_words(m));
+            text += &format!("{}: member {}{}\n", args.name, m.member, member_text(m));
         }
         if text.is_empty() { format!("{}: no faults\n", args.name) } else { text }
     })?;

@@ -1,13 +1,14 @@
 //! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache`
 //! and `slice`, Varnish).
 //!
-//! - [`Upper::Returns`] (`--coordinate returns`), ours: what the upper cache now has is given back here,
-//!   unless it belongs to what comes back most ([`seekless_levels::coordinate::returns`]). That is PFC's
-//!   bypass by PFC's evidence, for requests that all have one length. Readmore is left to the engine, whose
-//!   read-ahead grows with a run of slices.
-//! - [`Upper::Pfc`] (`--coordinate pfc`): algorithms 1 and 2 of the PFC paper, applied to each request: so
-//!   many blocks go *past* this level (read straight from the disk with `RWF_DONTCACHE`, without the engine
-//!   and its prefetching), and so many *more* behind the end are asked of the engine, for which nobody waits.
+//! - [`CoordinationMode::Returns`] (`--coordinate returns`), ours: what the upper cache now has is given back
+//!   here, unless it belongs to what comes back most ([`seekless_levels::coordinate::returns`]). That is
+//!   PFC's bypass by PFC's evidence, for requests that all have one length. Readmore is left to the engine,
+//!   whose read-ahead grows with a run of slices.
+//! - [`CoordinationMode::Pfc`] (`--coordinate pfc`): algorithms 1 and 2 of the PFC paper, applied to each
+//!   request. They give the number of blocks that *bypass* this level (read straight from the disk with
+//!   `RWF_DONTCACHE`, without the engine and its prefetching) and the number of blocks of *readmore* behind
+//!   the end, which the engine reads and no client waits for.
 
 mod pfc;
 mod returns;
@@ -26,7 +27,7 @@ use crate::range::Span;
 
 /// Which coordination with the caches above.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Upper {
+pub enum CoordinationMode {
     /// None: they are clients like others.
     None,
     /// Only what comes back stays here. The memory there is for it; `None`: what the page cache may hold.
@@ -43,7 +44,7 @@ pub(crate) struct SendPlan {
     /// Brought in besides, for nobody.
     pub(crate) readmore: Option<Span>,
     /// Given back when it has been sent.
-    pub(crate) release: bool,
+    pub(crate) drop_when_sent: bool,
 }
 
 /// A coordinator at work.
@@ -55,13 +56,13 @@ pub(crate) enum Coordinate {
 
 impl Coordinate {
     /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
-    pub(crate) fn new(upper: Upper, memory: u64, prefetch: u64) -> Option<Coordinate> {
-        match upper {
-            Upper::None | Upper::Pfc(Coordination::None) => None,
-            Upper::Returns(own) => {
+    pub(crate) fn new(mode: CoordinationMode, memory: u64, prefetch: u64) -> Option<Coordinate> {
+        match mode {
+            CoordinationMode::None | CoordinationMode::Pfc(Coordination::None) => None,
+            CoordinationMode::Returns(own) => {
                 Some(Coordinate::Returns(ReturnsKeeper::new(own.map_or(memory, |own| own.0))))
             }
-            Upper::Pfc(which) => Some(Coordinate::Pfc(PfcModel::new(which, memory, prefetch))),
+            CoordinationMode::Pfc(which) => Some(Coordinate::Pfc(PfcModel::new(which, memory, prefetch))),
         }
     }
 
@@ -69,7 +70,7 @@ impl Coordinate {
     pub(crate) fn decide(&self, client: IpAddr, file: &Opened, span: Span) -> SendPlan {
         match self {
             Coordinate::Returns(keeper) => {
-                SendPlan { release: !keeper.keeps(file, span), ..SendPlan::default() }
+                SendPlan { drop_when_sent: !keeper.keeps(file, span), ..SendPlan::default() }
             }
             Coordinate::Pfc(model) => model.decide(client, file, span),
         }

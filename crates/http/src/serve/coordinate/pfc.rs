@@ -108,7 +108,7 @@ impl PfcModel {
         let to = ((asked - base + 1) * BLOCK).min(file.size);
         let readmore = (split.readmore > 0 && to > from).then(|| Span { offset: from, len: to - from });
         let bypass_end = if bypass == 0 { 0 } else { ((native - base) * BLOCK).min(span.end()) };
-        SendPlan { bypass_end, readmore, release: false }
+        SendPlan { bypass_end, readmore, drop_when_sent: false }
     }
 }
 
@@ -144,6 +144,6 @@ mod tests {
         }
         // To the letter of the paper, a request longer than half the average goes past whole.
         let way = pfc.decide(client, &file, Span { offset: 0, len: 20 << 16 });
-        assert_eq!(way, SendPlan { bypass_end: 20 << 16, readmore: None, release: false });
+        assert_eq!(way, SendPlan { bypass_end: 20 << 16, readmore: None, drop_when_sent: false });
     }
 }

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::{PlanArgs, drive, rate, table, usage};
 use crate::plan::answer::{Machine, Served};
+use crate::plan::configurations::{self, Configuration, Streams};
 use crate::plan::format;
 use crate::plan::page::{Page, chart};
 use crate::plan::site::{self, LogOptions, Site};
-use crate::plan::ways::{self, Streams, Way};
 
 /// Least that a simulated client asks for at a time: half of it would simulate requests rather than streams.
 const REQUEST_MIN: f64 = 65_536.0;
@@ -25,9 +25,9 @@ const REQUEST_MIN: f64 = 65_536.0;
 /// it does not read. The value is the request of the closed loop that the live experiments measure.
 const REQUEST_MAX: f64 = 524_288.0;
 
-/// The answer in one way, with the size of read-ahead that serves most.
-struct BestOfWay<'a> {
-    way: &'a Way,
+/// The answer for one configuration, with the size of read-ahead that serves most.
+struct BestConfiguration<'a> {
+    configuration: &'a Configuration,
     served: Served,
     disks: Option<u64>,
     memory: Option<f64>,
@@ -38,19 +38,23 @@ fn asked_at_once(site: &Site) -> Bytes {
     Bytes(site.request_bytes().clamp(REQUEST_MIN, REQUEST_MAX) as u64 / 4096 * 4096)
 }
 
-/// Each way's best sizes: for what the site serves, for the fewest disks and for the least memory, which need
-/// not be the same.
-fn best<'a>(machine: &Machine<'_>, ways: &'a [Way], target: f64) -> Vec<BestOfWay<'a>> {
-    let mut lines: Vec<BestOfWay> = vec![];
-    for way in ways {
-        let line = BestOfWay {
-            way,
-            served: machine.serves(way),
-            disks: machine.disks_for(way, target),
-            memory: machine.memory_for(way, target),
+/// The best sizes of each configuration: for what the site serves, for the fewest disks and for the least
+/// memory, which need not be the same.
+fn best<'a>(
+    machine: &Machine<'_>,
+    configurations: &'a [Configuration],
+    target: f64,
+) -> Vec<BestConfiguration<'a>> {
+    let mut lines: Vec<BestConfiguration> = vec![];
+    for configuration in configurations {
+        let line = BestConfiguration {
+            configuration,
+            served: machine.serves(configuration),
+            disks: machine.disks_for(configuration, target),
+            memory: machine.memory_for(configuration, target),
         };
-        let unbounded = |l: &BestOfWay| l.served.rate.unwrap_or(f64::INFINITY);
-        match lines.last_mut().filter(|l| l.way.name == way.name) {
+        let unbounded = |l: &BestConfiguration| l.served.rate.unwrap_or(f64::INFINITY);
+        match lines.last_mut().filter(|l| l.configuration.name == configuration.name) {
             Some(last) => {
                 let disks = [last.disks, line.disks].into_iter().flatten().min();
                 let memory = [last.memory, line.memory].into_iter().flatten().min_by(f64::total_cmp);
@@ -91,8 +95,8 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         file: Bytes((site.popularity.bytes / site.popularity.files.max(1.0)) as u64),
         memory: args.memory,
     };
-    let progress = bar(ways::simulations(), "{bar:40} {pos}/{len} simulations of the drive");
-    let ways = ways::measure(&drive, &streams, args.seed, || progress.inc(1))?;
+    let progress = bar(configurations::simulations(), "{bar:40} {pos}/{len} simulations of the drive");
+    let configurations = configurations::measure(&drive, &streams, args.seed, || progress.inc(1))?;
     progress.finish_and_clear();
     let machine = Machine {
         curve: &site.curve,
@@ -101,7 +105,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         disks: args.disks,
     };
     let target = target.unwrap_or(2.0 * site.peak_rate());
-    let lines = best(&machine, &ways, target);
+    let lines = best(&machine, &configurations, target);
     if let Some(path) = &args.html {
         page(args, &site, &drive, &lines, target)?.write(path)?;
     }
@@ -112,23 +116,23 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-fn as_json(args: &PlanArgs, site: &Site, lines: &[BestOfWay], target: f64, read_s: f64) -> Value {
-    let ways: serde_json::Map<String, Value> = lines
+fn as_json(args: &PlanArgs, site: &Site, lines: &[BestConfiguration], target: f64, read_s: f64) -> Value {
+    let configurations: serde_json::Map<String, Value> = lines
         .iter()
         .map(|l| {
             let value = json!({
-                "what": l.way.what,
-                "read_ahead_bytes": l.way.ahead,
-                "disk_mb_per_s": l.way.rate / 1e6,
+                "what": l.configuration.what,
+                "read_ahead_bytes": l.configuration.ahead,
+                "disk_mb_per_s": l.configuration.rate / 1e6,
                 "serves_mb_per_s": l.served.rate.map(|r| r / 1e6),
                 "streams": l.served.streams,
                 "cache_bytes": l.served.cache,
                 "miss_ratio": l.served.miss_ratio,
                 "disks_for_target": l.disks,
                 "memory_bytes_for_target": l.memory,
-                "command": l.way.command,
+                "command": l.configuration.command,
             });
-            (l.way.name.to_owned(), value)
+            (l.configuration.name.to_owned(), value)
         })
         .collect();
     let p = &site.popularity;
@@ -160,7 +164,7 @@ fn as_json(args: &PlanArgs, site: &Site, lines: &[BestOfWay], target: f64, read_
         },
         "drive": args.drive, "disks": args.disks, "memory_bytes": args.memory.0,
         "target_mb_per_s": target / 1e6,
-        "ways": ways,
+        "ways": configurations,
     })
 }
 
@@ -210,7 +214,7 @@ fn sentences(args: &PlanArgs, site: &Site, drive: &DriveSpec) -> Vec<String> {
     lines
 }
 
-fn rows(lines: &[BestOfWay], target: f64) -> Vec<Vec<String>> {
+fn rows(lines: &[BestConfiguration], target: f64) -> Vec<Vec<String>> {
     let mut rows = vec![vec![
         "way".to_owned(),
         "reads of".into(),
@@ -226,9 +230,9 @@ fn rows(lines: &[BestOfWay], target: f64) -> Vec<Vec<String>> {
     for l in lines {
         let gain = l.served.rate.zip(shipped).map_or("-".into(), |(r, s)| format!("{:.1} x", r / s));
         rows.push(vec![
-            l.way.name.to_owned(),
-            format::size(l.way.ahead),
-            format::rate(l.way.rate),
+            l.configuration.name.to_owned(),
+            format::size(l.configuration.ahead),
+            format::rate(l.configuration.rate),
             l.served.rate.map_or("not limited by disks".into(), format::rate),
             format!("{:.0}", l.served.streams),
             format!("{:.0} %", l.served.miss_ratio * 100.0),
@@ -244,7 +248,7 @@ fn as_text(
     args: &PlanArgs,
     site: &Site,
     drive: &DriveSpec,
-    lines: &[BestOfWay],
+    lines: &[BestConfiguration],
     target: f64,
     read_s: f64,
 ) -> String {
@@ -254,7 +258,7 @@ fn as_text(
     }
     text.push_str(&table(&rows(lines, target)));
     for l in lines {
-        let _ = writeln!(text, "{}: {}", l.way.name, l.way.what);
+        let _ = writeln!(text, "{}: {}", l.configuration.name, l.configuration.what);
     }
     let _ = writeln!(text, "{} lines read in {read_s:.1} s", site.lines);
     text
@@ -264,7 +268,7 @@ fn page(
     args: &PlanArgs,
     site: &Site,
     drive: &DriveSpec,
-    lines: &[BestOfWay],
+    lines: &[BestConfiguration],
     target: f64,
 ) -> Result<Page, Fault> {
     let mut page = Page::new("What this site would serve");
@@ -273,7 +277,10 @@ fn page(
     }
     page.table(&rows(lines, target));
     for l in lines {
-        page.note(&format!("{}: {}. Measured with: {}", l.way.name, l.way.what, l.way.command));
+        page.note(&format!(
+            "{}: {}. Measured with: {}",
+            l.configuration.name, l.configuration.what, l.configuration.command
+        ));
     }
     page.heading("What a cache would answer");
     page.note("Share of the bytes that a cache (least recently used leaves first) of this size misses.");

@@ -4,7 +4,7 @@ use seekless_base::Nanos;
 use seekless_model::workload::closed::RangeRequest;
 use seekless_model::workload::handler::Step;
 
-use super::node::Told;
+use super::node::ClientEvent;
 use super::{Connection, Ev, Machine, Phase};
 use crate::serving::cache::PAGE;
 use crate::serving::client::{Client, Kind, Link};
@@ -91,7 +91,7 @@ impl<'a> Machine<'a> {
         match self.clients[c as usize].kind {
             Kind::Balanced => {
                 if let Some(node) = &mut self.node {
-                    node.told.push(Told::Answered(c));
+                    node.client_events.push(ClientEvent::Answered(c));
                 }
             }
             Kind::Closed(_) | Kind::Handler(_) | Kind::Tree(_) | Kind::Diff(_) => {

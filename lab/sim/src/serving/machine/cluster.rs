@@ -11,7 +11,7 @@ use seekless_model::workload::closed::{ClosedReader, RangeRequest};
 use seekless_model::workload::draw::Draw;
 use seekless_model::workload::handler::Step;
 
-use super::node::Told;
+use super::node::ClientEvent;
 use super::{Ev, Machine};
 use crate::serving::balancer::Ring;
 use crate::serving::client::Kind;
@@ -202,14 +202,14 @@ impl<'a> Cluster<'a> {
         node.step();
         let now = node.now;
         let Some(state) = &mut node.node else { return };
-        for told in std::mem::take(&mut state.told) {
-            match told {
-                Told::Sent(viewer) => {
+        for event in std::mem::take(&mut state.client_events) {
+            match event {
+                ClientEvent::Sent(viewer) => {
                     self.under_way[n] -= 1;
                     self.waits[viewer as usize] = Some((n, true));
                 }
-                Told::Answered(viewer) => self.ask(now, viewer as usize),
-                Told::Downloaded(number) => {
+                ClientEvent::Answered(viewer) => self.ask(now, viewer as usize),
+                ClientEvent::Downloaded(number) => {
                     self.under_way[n] -= 1;
                     self.download(now, number as usize);
                 }

@@ -38,14 +38,14 @@ impl Machine<'_> {
         FileId { dev: u64::from(self.place(file).0), ino: u64::from(file) }
     }
 
-    /// A shim's question arrives: what is there already, and what is not goes to the spindle.
+    /// A shim's question arrives: what is in memory is answered, the rest goes to the disk's queue.
     pub(super) fn ask(&mut self, c: u32) {
         let k = &self.connections[c as usize];
         if k.dead {
             return self.leave(c, Phase::Idle);
         }
         let Some(engine) = &self.config.engine else { return };
-        let config = &engine.spindle;
+        let config = &engine.policy;
         let (file, local) = (k.file, k.local);
         let Some(looked_at) = self.looked_at(c) else { return self.read(c) };
         let want = looked_at.waited_for(self.config.server.how.kind(), &config.limits());
@@ -128,7 +128,7 @@ impl Machine<'_> {
             len,
             file_size,
             lba: Some(self.disks[disk as usize].lba(local, offset)),
-            demand: Demand { along: true, ..Demand::default() },
+            demand: Demand { joins_kernel: true, ..Demand::default() },
         };
         self.engines[e as usize].policy.handle(self.now, Event::Request(request));
     }
@@ -145,7 +145,7 @@ impl Machine<'_> {
                 Action::Answer { request, verdict } => {
                     let waiting = self.engines[e as usize].pending.remove(&request);
                     debug_assert!(!matches!(verdict, Verdict::Pass(Reason::Duplicate)));
-                    if let Some(file) = self.engines[e as usize].foretold.remove(&request) {
+                    if let Some(file) = self.engines[e as usize].predicted.remove(&request) {
                         self.came(e, file, verdict);
                     }
                     if let Some(disk) = self.engines[e as usize].of_file_sets.remove(&request) {
@@ -156,7 +156,7 @@ impl Machine<'_> {
                     if let (Some(c), Verdict::Pass(Reason::DiskOrder), true) = (waiting, verdict, shim) {
                         let process = self.process_of(c);
                         self.left_alone.insert((process, e), self.now + LEFT_ALONE);
-                        self.goes_on_unheard(e);
+                        self.passed_in_disk_order(e);
                     }
                     if let Some(c) = waiting {
                         self.plan(self.now + self.config.costs.wake, Ev::Answer(c));
@@ -221,7 +221,7 @@ impl Machine<'_> {
 
     /// The machine's memory, as the daemon reports it.
     pub(super) fn memory_of(&mut self, e: u32) -> MemoryLimit {
-        let (limit, held) = (Bytes(self.budget_limit()), self.engines[e as usize].policy.held());
+        let (limit, held) = (Bytes(self.budget_limit()), self.engines[e as usize].policy.memory_use());
         MemoryLimit { bytes: self.memory.report(self.now, e, limit, held), tasks_wait: false }
     }
 

@@ -91,7 +91,7 @@ impl Machine<'_> {
 
     /// Where parts of a disk begin that have heads of their own, but the first.
     fn parts(&self) -> &[Lba] {
-        self.config.engine.as_ref().map_or(&[], |engine| &engine.spindle.parts)
+        self.config.engine.as_ref().map_or(&[], |engine| &engine.policy.parts)
     }
 
     fn lane_at(&self, lba: Lba) -> u32 {
@@ -188,7 +188,7 @@ impl Machine<'_> {
             reader.requests.remove(&step);
             self.tell(self.engine_of(disk), Event::Took { request, read: false });
         }
-        let outcome = if came { Outcome::Came } else { Outcome::Left };
+        let outcome = if came { Outcome::Fetched } else { Outcome::Passed };
         self.file_sets[disk as usize].sets.answered(step, outcome);
         self.act_for_file_set(disk);
     }

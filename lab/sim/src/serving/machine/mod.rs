@@ -247,7 +247,7 @@ impl<'a> Machine<'a> {
                 let engines = if e.single_queue { 1 } else { disks.len() };
                 let bytes = Bytes(config.memory.0 / engines as u64);
                 let memory = MemoryLimit { bytes, tasks_wait: false };
-                (0..engines).map(|_| Engine::new(e.spindle.clone(), memory, e.next_files)).collect()
+                (0..engines).map(|_| Engine::new(e.policy.clone(), memory, e.next_files)).collect()
             }
             None => Vec::new(),
         };

@@ -49,12 +49,12 @@ impl Machine<'_> {
                     let at = self.now + self.config.costs.wake + self.config.costs.wake;
                     self.plan(at, Ev::Listed(e, (folder.ino - FOLDERS) as u32));
                 }
-                Action::Open { file, .. } => self.foretell(e, file),
+                Action::Open { file, .. } => self.predict(e, file),
                 Action::Withdraw { file, .. } => {
-                    let mut foretold = self.engines[e as usize].foretold.iter();
-                    let request = foretold.find(|of| u64::from(*of.1) == file.ino).map(|of| *of.0);
+                    let mut predicted = self.engines[e as usize].predicted.iter();
+                    let request = predicted.find(|of| u64::from(*of.1) == file.ino).map(|of| *of.0);
                     if let Some(request) = request {
-                        self.engines[e as usize].foretold.remove(&request);
+                        self.engines[e as usize].predicted.remove(&request);
                         self.tell(e, Event::Cancel(request));
                     }
                 }
@@ -90,7 +90,7 @@ impl Machine<'_> {
     }
 
     /// Brings the head of a file into memory.
-    fn foretell(&mut self, e: u32, id: FileId) {
+    fn predict(&mut self, e: u32, id: FileId) {
         let file = id.ino as u32;
         let (disk, local) = self.place(file);
         let file_size = self.catalogue.video(local as u32).size.0;
@@ -112,16 +112,16 @@ impl Machine<'_> {
             len,
             file_size,
             lba: Some(self.disks[disk as usize].lba(local, absent * PAGE)),
-            demand: Demand { deadline: Some(self.now + TURN_MAX), foretold: true, ..Demand::default() },
+            demand: Demand { deadline: Some(self.now + TURN_MAX), predicted: true, ..Demand::default() },
         };
-        engine.foretold.insert(request.id, file);
+        engine.predicted.insert(request.id, file);
         self.tell(e, Event::Request(request));
     }
 
     /// The shim of a program in the order of the disk was told to leave it alone for a while.
-    pub(super) fn goes_on_unheard(&mut self, e: u32) {
+    pub(super) fn passed_in_disk_order(&mut self, e: u32) {
         if let Some(next_files) = &mut self.engines[e as usize].next_files {
-            next_files.goes_on_unheard(READER);
+            next_files.passed_in_disk_order(READER);
         }
     }
 

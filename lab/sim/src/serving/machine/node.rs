@@ -23,12 +23,12 @@ const PAST_THREAD: u32 = 3_000_000;
 /// the live runs).
 const DIGEST_RATE: f64 = 1.3e9;
 
-/// What the balancer hears of.
+/// What a client did, as the balancer sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told {
+pub(super) enum ClientEvent {
     /// The last byte of a viewer's answer is on its way.
     Sent(u32),
-    /// He has it.
+    /// The viewer has received it.
     Answered(u32),
     /// A download has ended.
     Downloaded(u32),
@@ -62,7 +62,7 @@ pub(super) struct NodeState {
     /// Since the last look.
     served: u64,
     read: u64,
-    pub(super) told: Vec<Told>,
+    pub(super) client_events: Vec<ClientEvent>,
 }
 
 impl NodeState {
@@ -76,14 +76,14 @@ impl NodeState {
             clients: 0,
             served: 0,
             read: 0,
-            told: Vec::new(),
+            client_events: Vec::new(),
         }
     }
 
     /// All of a viewer's answer is in the socket; the access log tells it then.
     pub(super) fn sent(&mut self, viewer: u32, bytes: u64) {
         self.served += bytes;
-        self.told.push(Told::Sent(viewer));
+        self.client_events.push(ClientEvent::Sent(viewer));
     }
 
     pub(super) fn read(&mut self, bytes: u64) {
@@ -172,7 +172,7 @@ impl<'a> Machine<'a> {
                     None => {
                         // As an access log tells it: at the end.
                         node.served += self.catalogue.video(video).size.0;
-                        node.told.push(Told::Downloaded(taker));
+                        node.client_events.push(ClientEvent::Downloaded(taker));
                     }
                 }
             }

@@ -118,15 +118,15 @@ impl Machine<'_> {
                 Door::Shim | Door::Observe => self.read(c),
             };
         }
-        if engine.spindle.mode == Mode::Prefetch {
+        if engine.policy.mode == Mode::Prefetch {
             if engine.preads {
-                let end = want.enlarged(engine.spindle.prefetch.0).end();
+                let end = want.enlarged(engine.policy.prefetch.0).end();
                 let k = &mut self.connections[c as usize];
                 k.pread = Some(k.call_end);
                 (k.call_end, k.unit_end, k.reach) = (end, end, end);
                 return self.read(c);
             }
-            for part in passes(want.enlarged(engine.spindle.prefetch.0)) {
+            for part in passes(want.enlarged(engine.policy.prefetch.0)) {
                 let pages = pages_of(part.start, part.end);
                 // The kernel cuts the call.
                 let bounds = self.bounds(c, pages.start);
@@ -426,7 +426,7 @@ impl Machine<'_> {
     /// The engine is to hear of a read.
     fn reported(&mut self, c: u32, offset: u64, len: u64) {
         let Some(engine) = self.config.engine.as_ref().filter(|e| e.acts()) else { return };
-        if !engine.spindle.mode.serialises() || len == 0 || !engine.spindle.hears_hits() {
+        if !engine.policy.mode.serialises() || len == 0 || !engine.policy.hears_hits() {
             return;
         }
         let file = self.connections[c as usize].file;

@@ -15,9 +15,9 @@ const LIBRARY_OVER_MEMORY: u64 = 24;
 /// Most memory simulated: with more, only the simulation gets longer.
 const MEMORY_MAX: u64 = 4 << 30;
 
-/// A way to serve, with one size of read-ahead.
+/// A server, its settings and one size of read-ahead.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Way {
+pub struct Configuration {
     /// Name in tables and JSON.
     pub name: &'static str,
     /// What it is.
@@ -46,7 +46,7 @@ pub struct Streams {
 
 /// Name, what it is, sizes read at once in KiB, arguments. The larger the size the more a disk delivers and
 /// the more memory each stream takes: which is best depends on the site, so each is measured.
-const WAYS: [(&str, &str, &[u64], &[&str]); 3] = [
+const CONFIGURATIONS: [(&str, &str, &[u64], &[&str]); 3] = [
     ("shipped", "nginx and Linux as they are shipped: read-ahead of 128 KiB", &[128], &[]),
     (
         "tuned",
@@ -64,20 +64,25 @@ const WAYS: [(&str, &str, &[u64], &[&str]); 3] = [
 
 /// Simulations [`measure`] takes.
 pub fn simulations() -> u64 {
-    WAYS.iter().map(|w| w.2.len() as u64).sum()
+    CONFIGURATIONS.iter().map(|c| c.2.len() as u64).sum()
 }
 
-/// Simulates the ways on a drive, each with every size.
+/// Simulates the configurations on a drive, each with every size.
 ///
 /// # Errors
 /// The simulation cannot be run.
-pub fn measure(drive: &DriveSpec, streams: &Streams, seed: u64, tick: impl Fn()) -> Result<Vec<Way>, Fault> {
+pub fn measure(
+    drive: &DriveSpec,
+    streams: &Streams,
+    seed: u64,
+    tick: impl Fn(),
+) -> Result<Vec<Configuration>, Fault> {
     let memory = streams.memory.0.clamp(64 << 20, MEMORY_MAX);
     let capacity = drive.capacity().0;
     let library = (memory * LIBRARY_OVER_MEMORY).min(capacity / 10 * 9);
     let file = streams.file.0.clamp(1 << 20, 1 << 30).min(library / 64);
-    let mut ways = vec![];
-    let each = WAYS.iter().flat_map(|w| w.2.iter().map(move |kib| (w.0, w.1, *kib, w.3)));
+    let mut configurations = vec![];
+    let each = CONFIGURATIONS.iter().flat_map(|w| w.2.iter().map(move |kib| (w.0, w.1, *kib, w.3)));
     for (name, what, kib, extra) in each {
         let mut arguments: Vec<String> = ["serve", "--drive", &drive.name].map(str::to_owned).to_vec();
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
@@ -102,8 +107,8 @@ pub fn measure(drive: &DriveSpec, streams: &Streams, seed: u64, tick: impl Fn())
         // What the simulation's own cache answered is not the disk's work.
         let rate = rate * (1.0 - memory as f64 / library as f64);
         let command = format!("seekless-lab sim {}", arguments.join(" "));
-        ways.push(Way { name, what, ahead: (kib << 10) as f64, rate, command });
+        configurations.push(Configuration { name, what, ahead: (kib << 10) as f64, rate, command });
         tick();
     }
-    Ok(ways)
+    Ok(configurations)
 }

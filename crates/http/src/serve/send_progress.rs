@@ -14,7 +14,7 @@ const DATA: u8 = 0;
 
 /// The answers of one connection.
 #[derive(Debug)]
-pub(crate) struct Taking {
+pub(crate) struct SendProgress {
     /// Answers that have not been handed over whole.
     under_way: Cell<usize>,
     /// Of them, those that wait for the disk.
@@ -27,9 +27,9 @@ pub(crate) struct Taking {
     frames: RefCell<Frames>,
 }
 
-impl Default for Taking {
-    fn default() -> Taking {
-        Taking {
+impl Default for SendProgress {
+    fn default() -> SendProgress {
+        SendProgress {
             under_way: Cell::new(0),
             at_disk: Cell::new(0),
             waiting: Cell::new(0),
@@ -39,7 +39,7 @@ impl Default for Taking {
     }
 }
 
-impl Taking {
+impl SendProgress {
     /// Whether there has been something for the client for so long, and it took nothing.
     pub(crate) fn stalled(&self, patience: Duration) -> bool {
         let something = self.under_way.get() > 0 || self.waiting.get() > 0;
@@ -140,20 +140,20 @@ mod tests {
 
     #[test]
     fn only_what_the_client_could_take_counts_against_it() {
-        let taking = Taking::default();
+        let send_progress = SendProgress::default();
         let now = Duration::ZERO;
-        assert!(!taking.stalled(now), "there is nothing for it");
-        taking.begins();
-        assert!(taking.stalled(now) && !taking.stalled(Duration::from_secs(60)));
-        taking.at_disk(true);
-        assert!(!taking.stalled(now), "it is the disk that keeps it waiting");
-        taking.at_disk(false);
-        taking.handed(10);
-        taking.ends();
-        assert!(taking.stalled(now), "handed over, but not sent");
-        taking.sent(&frame(6, 8));
-        assert!(taking.stalled(now), "a PING is no answer");
-        taking.sent(&frame(DATA, 10));
-        assert!(!taking.stalled(now));
+        assert!(!send_progress.stalled(now), "there is nothing for it");
+        send_progress.begins();
+        assert!(send_progress.stalled(now) && !send_progress.stalled(Duration::from_secs(60)));
+        send_progress.at_disk(true);
+        assert!(!send_progress.stalled(now), "it is the disk that keeps it waiting");
+        send_progress.at_disk(false);
+        send_progress.handed(10);
+        send_progress.ends();
+        assert!(send_progress.stalled(now), "handed over, but not sent");
+        send_progress.sent(&frame(6, 8));
+        assert!(send_progress.stalled(now), "a PING is no answer");
+        send_progress.sent(&frame(DATA, 10));
+        assert!(!send_progress.stalled(now));
     }
 }

@@ -17,7 +17,7 @@ use seekless_base::wants::PIECE;
 use seekless_base::{Lba, Nanos, part_of};
 
 use crate::by_time::ByTime;
-use crate::piece::{Flight, Piece, Plan, Turn, Waiter};
+use crate::piece::{Flight, Piece, Plan, Priority, Waiter};
 use crate::queue::Queue;
 use crate::share::Share;
 use crate::{
@@ -43,7 +43,7 @@ pub(crate) struct NewPiece {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) lba: Option<Lba>,
-    pub(crate) turn: Turn,
+    pub(crate) priority: Priority,
     /// The stream it is fetched ahead for.
     pub(crate) ahead_for: Option<StreamId>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Answered {
 }
 
 /// The queue of one disk.
-pub(crate) struct Spindle {
+pub(crate) struct DiskQueue {
     /// One sweep for each part of the device.
     sweeps: Vec<Sweep>,
     queue: Queue,
@@ -71,16 +71,16 @@ pub(crate) struct Spindle {
     expiry: ByTime<RequestId>,
     /// File sets' share of the disk's time.
     share: Share,
-    /// Time of the last call to [`Spindle::pass`]; below, the time that had passed by then with a request
+    /// Time of the last call to [`DiskQueue::pass`]; below, the time that had passed by then with a request
     /// blocked.
     passed: Nanos,
     blocked_time: Nanos,
     /// When a read last made progress.
     last_progress: Nanos,
     answers: VecDeque<(RequestId, Verdict)>,
-    /// Requests answered since [`Spindle::take_answered`].
+    /// Requests answered since [`DiskQueue::take_answered`].
     answered: Vec<Answered>,
-    /// Pieces that left the queue unread, since [`Spindle::take_withdrawn`].
+    /// Pieces that left the queue unread, since [`DiskQueue::take_withdrawn`].
     withdrawn: Vec<Piece>,
     next_read: u64,
 }
@@ -90,9 +90,9 @@ fn part_at(config: &Config, lba: Option<Lba>) -> usize {
     lba.map_or(0, |lba| part_of(&config.parts, lba))
 }
 
-impl Spindle {
-    pub(crate) fn new(config: &Config) -> Spindle {
-        Spindle {
+impl DiskQueue {
+    pub(crate) fn new(config: &Config) -> DiskQueue {
+        DiskQueue {
             sweeps: alloc::vec![Sweep::default(); config.parts.len() + 1],
             queue: Queue::default(),
             flights: Vec::new(),
@@ -117,7 +117,7 @@ impl Spindle {
 
     /// Accounts for the time since the last call.
     pub(crate) fn pass(&mut self, now: Nanos) {
-        let of_sets = self.flights.iter().filter(|f| f.piece.turn.file_set).count();
+        let of_sets = self.flights.iter().filter(|f| f.piece.priority.file_set).count();
         let since = now.since(core::mem::replace(&mut self.passed, now));
         if !self.blocked.is_empty() {
             self.blocked_time += since;
@@ -212,12 +212,12 @@ impl Spindle {
     }
 
     /// Queues a piece for these waiters. `waiters` is empty for read-ahead.
-    pub(crate) fn queue(&mut self, new: NewPiece, waiters: Vec<Waiter>) -> ReadId {
-        let NewPiece { file, start, end, lba, turn, ahead_for } = new;
+    pub(crate) fn enqueue(&mut self, new: NewPiece, waiters: Vec<Waiter>) -> ReadId {
+        let NewPiece { file, start, end, lba, priority, ahead_for } = new;
         let id = ReadId(self.next_read);
         self.next_read += 1;
         *self.pieces.entry(file).or_insert(0) += 1;
-        self.queue.push(Piece { id, file, start, end, lba, turn, ahead_for, waiters });
+        self.queue.push(Piece { id, file, start, end, lba, priority, ahead_for, waiters });
         id
     }
 
@@ -229,16 +229,16 @@ impl Spindle {
         request: RequestId,
         mut blocked: Blocked,
         plan: Plan,
-        turn: Turn,
+        priority: Priority,
         piece: impl Fn(u64, u64) -> NewPiece,
     ) -> bool {
         for (id, upto) in plan.attach {
-            if self.attach(config, id, Waiter { request, upto }, turn) {
+            if self.attach(config, id, Waiter { request, upto }, priority) {
                 blocked.pieces.push(id);
             }
         }
         for (start, end, upto) in plan.create {
-            blocked.pieces.push(self.queue(piece(start, end), alloc::vec![Waiter { request, upto }]));
+            blocked.pieces.push(self.enqueue(piece(start, end), alloc::vec![Waiter { request, upto }]));
         }
         let waits = !blocked.pieces.is_empty();
         let patience = match self.hangs(config, blocked.since) {
@@ -251,11 +251,11 @@ impl Spindle {
     }
 
     /// Adds a waiter to a piece. Returns `false` if the bytes it waits for are in memory already.
-    fn attach(&mut self, config: &Config, id: ReadId, waiter: Waiter, turn: Turn) -> bool {
+    fn attach(&mut self, config: &Config, id: ReadId, waiter: Waiter, priority: Priority) -> bool {
         if let Some(at) = self.queue.iter().position(|p| p.id == id) {
             self.queue.change(at, |piece| {
                 piece.waiters.push(waiter);
-                piece.turn = piece.turn.or(turn);
+                piece.priority = piece.priority.or(priority);
             });
             return true;
         }
@@ -275,18 +275,18 @@ impl Spindle {
         let pick = joining.or_else(|| self.next_in_line(config, now))?;
         let mut piece = self.queue.remove(pick);
         // Charge the read to the file sets during their turn, even if a client waits for it too.
-        piece.turn.file_set |= piece.turn.for_file_set && self.share.is_turn() && joining.is_none();
+        piece.priority.file_set |= piece.priority.for_file_set && self.share.is_turn() && joining.is_none();
         self.flights.push(Flight::new(piece, now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 
     /// The next piece that may join a read of the kernel's.
     fn next_along(&self, config: &Config, joins: usize) -> Option<usize> {
-        if !config.mode.serialises() || self.queue.counts().along == 0 {
+        if !config.mode.serialises() || self.queue.counts().joins_kernel == 0 {
             return None;
         }
         let joined = self.flights.iter().filter(|f| f.joined).count();
-        if joined < joins { self.queue.iter().position(|piece| piece.turn.along) } else { None }
+        if joined < joins { self.queue.iter().position(|piece| piece.priority.joins_kernel) } else { None }
     }
 
     /// The next piece in line on a part of the device that has room for a read. Among several such parts, the
@@ -315,13 +315,13 @@ impl Spindle {
         let own = |&i: &usize| part_at(config, self.queue[i].lba) == part;
         let mut own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
         // File sets have had less than their share: prefer their pieces, if there are any.
-        let for_file_set = |i: &usize| self.queue[*i].turn.for_file_set;
+        let for_file_set = |i: &usize| self.queue[*i].priority.for_file_set;
         if self.share.is_turn() && own.iter().any(for_file_set) {
             own.retain(for_file_set);
         }
         let queued = |&i: &usize| {
-            let Piece { id, lba, file, start, turn, .. } = self.queue[i];
-            Queued { id, place: Place { lba, file, offset: start }, due: turn.due }
+            let Piece { id, lba, file, start, priority, .. } = self.queue[i];
+            Queued { id, place: Place { lba, file, offset: start }, due: priority.due }
         };
         let mut sweep = self.sweeps[part];
         let next = match config.order {
@@ -445,7 +445,7 @@ impl Spindle {
         }
     }
 
-    /// When [`Spindle::give_up`] must be called next.
+    /// When [`DiskQueue::give_up`] must be called next.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
         Some(self.expiry.first()?.0)
     }
@@ -469,7 +469,7 @@ impl Spindle {
     }
 
     /// Answers every waiting request, so that its client reads for itself, and withdraws every queued piece.
-    pub(crate) fn let_go(&mut self, now: Nanos) {
+    pub(crate) fn pass_all(&mut self, now: Nanos) {
         let all: BTreeSet<RequestId> = self.blocked.keys().copied().collect();
         self.withdraw(&all);
         self.withdraw_pieces(|_| true);

@@ -15,22 +15,22 @@ use seekless_kernel::fanotify::Event;
 
 /// One blocked reader. Released at the latest when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct BlockedCall {
     event: Mutex<Option<Event>>,
     count: Arc<AtomicUsize>,
 }
 
-impl Held {
+impl BlockedCall {
     /// Releases the reader. Returns `false` if another thread has done so.
     pub(crate) fn try_release(&self) -> bool {
         let event = lock(&self.event).take();
-        let held = event.is_some();
-        if held {
+        let was_blocked = event.is_some();
+        if was_blocked {
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
         // Dropping the event answers it.
         drop(event);
-        held
+        was_blocked
     }
 
     pub(crate) fn release(&self) {
@@ -38,7 +38,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockedCall {
     fn drop(&mut self) {
         self.release();
     }
@@ -47,7 +47,7 @@ impl Drop for Held {
 /// All blocked readers, oldest first.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    queue: Mutex<VecDeque<(Instant, Weak<Held>)>>,
+    queue: Mutex<VecDeque<(Instant, Weak<BlockedCall>)>>,
     now: Arc<AtomicUsize>,
     limit: Duration,
     most: usize,
@@ -67,36 +67,36 @@ impl Registry {
     }
 
     /// Blocks the reader of an event. At the bound it is released at once and `None` returned.
-    pub(crate) fn hold(&self, event: Event, now: Instant) -> Option<Arc<Held>> {
+    pub(crate) fn block(&self, event: Event, now: Instant) -> Option<Arc<BlockedCall>> {
         if self.now.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.now.fetch_sub(1, Ordering::AcqRel);
             return None;
         }
-        let held = Arc::new(Held { event: Mutex::new(Some(event)), count: self.now.clone() });
+        let call = Arc::new(BlockedCall { event: Mutex::new(Some(event)), count: self.now.clone() });
         let mut queue = lock(&self.queue);
         // Answered readers are removed when they reach the front. If one at the front is blocked for its
         // whole time, answered ones would accumulate behind it.
         if queue.len() >= 2 * self.most {
-            queue.retain(|(_, held)| held.strong_count() > 0);
+            queue.retain(|(_, call)| call.strong_count() > 0);
         }
-        queue.push_back((now, Arc::downgrade(&held)));
-        Some(held)
+        queue.push_back((now, Arc::downgrade(&call)));
+        Some(call)
     }
 
     /// Releases all readers whose time is up.
     pub(crate) fn enforce(&self, now: Instant) {
         loop {
-            let held = {
+            let call = {
                 let mut queue = lock(&self.queue);
-                let Some((since, held)) = queue.front() else { return };
+                let Some((since, call)) = queue.front() else { return };
                 let over = now.saturating_duration_since(*since) >= self.limit;
-                let gone = held.strong_count() == 0;
+                let gone = call.strong_count() == 0;
                 if !over && !gone {
                     return;
                 }
-                queue.pop_front().and_then(|(_, held)| held.upgrade())
+                queue.pop_front().and_then(|(_, call)| call.upgrade())
             };
-            if held.is_some_and(|held| held.try_release()) {
+            if call.is_some_and(|call| call.try_release()) {
                 self.overdue.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -105,13 +105,13 @@ impl Registry {
     /// Releases all readers now.
     pub(crate) fn release_all(&self) {
         let queue = std::mem::take(&mut *lock(&self.queue));
-        for held in queue.iter().filter_map(|(_, held)| held.upgrade()) {
-            held.release();
+        for call in queue.iter().filter_map(|(_, call)| call.upgrade()) {
+            call.release();
         }
     }
 
     /// Number of readers blocked now.
-    pub(crate) fn held_now(&self) -> u64 {
+    pub(crate) fn blocked_now(&self) -> u64 {
         self.now.load(Ordering::Acquire) as u64
     }
 

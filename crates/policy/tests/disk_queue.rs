@@ -31,25 +31,25 @@ fn demanding(id: u64, ino: u64, offset: u64, demand: Demand) -> Event {
     }
 }
 
-fn actions(spindle: &mut DiskEngine) -> Vec<Action> {
-    std::iter::from_fn(|| spindle.poll_action()).collect()
+fn actions(engine: &mut DiskEngine) -> Vec<Action> {
+    std::iter::from_fn(|| engine.poll_action()).collect()
 }
 
 /// The reads submitted now: (inode, offset, length).
-fn reads(spindle: &mut DiskEngine) -> Vec<(ReadId, u64, u64, u64)> {
+fn reads(engine: &mut DiskEngine) -> Vec<(ReadId, u64, u64, u64)> {
     let read = |a| match a {
         Action::Read { id, file, offset, len, .. } => Some((id, file.ino, offset, len)),
         _ => None,
     };
-    actions(spindle).into_iter().filter_map(read).collect()
+    actions(engine).into_iter().filter_map(read).collect()
 }
 
-fn answers(spindle: &mut DiskEngine) -> Vec<(u64, Verdict)> {
+fn answers(engine: &mut DiskEngine) -> Vec<(u64, Verdict)> {
     let answer = |a| match a {
         Action::Answer { request, verdict } => Some((request.0, verdict)),
         _ => None,
     };
-    actions(spindle).into_iter().filter_map(answer).collect()
+    actions(engine).into_iter().filter_map(answer).collect()
 }
 
 fn serial(mode: Mode) -> DiskEngine {
@@ -266,22 +266,22 @@ fn each_part_of_a_device_with_heads_of_its_own_has_its_own_queue() {
 fn what_joins_a_read_of_the_kernels_does_not_wait_in_line() {
     let ahead = Some(AheadConfig::default());
     let mut s = DiskEngine::new(Config { ahead, reads_in_flight: 1, ..Config::default() });
-    let along = |id| {
+    let joins_kernel = |id| {
         let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
-        Event::Request(Request { demand: Demand { along: true, ..Demand::default() }, ..request })
+        Event::Request(Request { demand: Demand { joins_kernel: true, ..Demand::default() }, ..request })
     };
     s.handle(Nanos(1), request_at(1, 500));
     s.handle(Nanos(1), request_at(2, 600));
     let first = reads(&mut s);
     assert_eq!(first.len(), 1, "one at a time");
-    s.handle(Nanos(2), along(3));
+    s.handle(Nanos(2), joins_kernel(3));
     assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [3], "one for its client");
     // Its client goes on: the kernel reads for no other client.
     let file = FileId { dev: 8, ino: 3 };
     let read = Access { file, offset: 0, len: 4096, file_size: 64 * M, lba: None, taken: Taken::All };
     s.handle(Nanos(2), Event::Access(read));
     for id in 4..=5 + IN_FLIGHT_MAX as u64 {
-        s.handle(Nanos(2), along(id));
+        s.handle(Nanos(2), joins_kernel(id));
     }
     let joined: Vec<u64> = reads(&mut s).iter().map(|r| r.1).collect();
     assert_eq!(joined, (4..3 + IN_FLIGHT_MAX as u64).collect::<Vec<_>>(), "as many in all, and no more");
@@ -298,7 +298,7 @@ fn what_joins_is_as_long_as_the_longest_wait_allows() {
     let mut s = DiskEngine::new(Config { ahead, prefetch, read_max: prefetch, ..Config::default() });
     for id in 1..=40 {
         let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
-        let demand = Demand { along: true, ..Demand::default() };
+        let demand = Demand { joins_kernel: true, ..Demand::default() };
         s.handle(Nanos(2), Event::Request(Request { file_size: 1 << 30, demand, ..request }));
     }
     let joined: Vec<u64> = std::iter::from_fn(|| s.poll_action())
@@ -456,14 +456,14 @@ fn the_turn_of_a_file_set_holds_up_no_part_on_which_it_has_nothing() {
 }
 
 #[test]
-fn who_comes_for_foretold_bytes_waits_for_their_turn() {
-    let demand = |foretold| Demand { deadline: Some(Nanos::from_secs(4)), foretold, ..Demand::default() };
-    let order = |foretold| {
+fn who_comes_for_predicted_bytes_waits_for_their_turn() {
+    let demand = |predicted| Demand { deadline: Some(Nanos::from_secs(4)), predicted, ..Demand::default() };
+    let order = |predicted| {
         let mut s = DiskEngine::new(Config { mode: Mode::Serialise, ..Config::default() });
         s.handle(Nanos(0), request(0, 5, 0, 512 * K));
         let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
         for ino in [6, 7, 8] {
-            s.handle(Nanos(1), demanding(ino, ino, 0, demand(foretold)));
+            s.handle(Nanos(1), demanding(ino, ino, 0, demand(predicted)));
         }
         // A client is blocked on the last of them.
         s.handle(Nanos(2), request(20, 8, 0, 512 * K));
