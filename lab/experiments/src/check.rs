@@ -55,7 +55,7 @@ pub struct Check {
     /// The parameter that was chosen by looking at what the statement is about, as `docs/CHOSEN.md` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
-    /// Two printed numbers of which the target is the sum, difference or quotient: `"120 / 70"`.
+    /// Two printed numbers of which the target is the sum, difference, product or quotient: `"120 / 70"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<String>,
     /// How far beyond the target an order has to be where fewer than [`SEEDS`] runs are recorded. Set for the
