@@ -14,7 +14,13 @@ use crate::check::{Check, Comparison};
 use crate::scenario::{self, Load, Scenario};
 
 /// Papers whose statements are typed by the sheet.
-pub const TYPED: &[&str] = &["Circus 2004", "Automated prefetch sizing 2014"];
+pub const TYPED: &[&str] = &[
+    "Automated prefetch sizing 2014",
+    "Circus 2004",
+    "Competitive prefetching 2007",
+    "Libception 2018",
+    "PFC 2008",
+];
 
 /// Page of the parameters that the papers do not give.
 pub const CHOSEN: &str = "docs/CHOSEN.md";
@@ -52,6 +58,7 @@ const SAME: &[&str] = &[
     "keep",
     "minimal",
     "not affected",
+    "not improve",
 ];
 /// Words for an order by more than a fifth.
 const MUCH: &[&str] =
@@ -113,6 +120,8 @@ pub fn kind(check: &Check) -> Result<Kind, String> {
         Equal => Err("`==` is no comparison of the sheet: a printed value is met within a fifth, `~`".into()),
         _ if quotient && strict && [1.0, 1.2, 0.8].contains(&check.target) => Ok(Kind::Order),
         _ if check.less.is_some() && check.target == 0.0 && strict => Ok(Kind::Order),
+        // A metric that is a quotient itself.
+        _ if check.arm.is_some() && strict && check.target == 1.0 => Ok(Kind::Order),
         _ if check.arm.is_some() && !quotient && check.less.is_none() && check.target == 0.0 => {
             Ok(Kind::Sign)
         }
