@@ -58,13 +58,23 @@ pub struct Check {
     /// Two printed numbers of which the target is the sum, difference, product or quotient: `"120 / 70"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<String>,
-    /// How far beyond the target an order has to be where fewer than [`SEEDS`] runs are recorded. Set for the
-    /// orders of papers ([`crate::sheet`]), not in a file.
+    /// How far beyond the target an order has to be. Set for the orders of papers ([`crate::sheet`]), not in a
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub margin: Option<f64>,
+    pub margin: Option<Margin>,
     /// The cause of a failure, in one sentence without values, where a measurement shows it. Reports show it
     /// only beside a check that fails, with its value.
     pub deviation: Option<String>,
+}
+
+/// How far two quantities have to be apart to be in an order.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Margin {
+    /// Distance from the target where fewer than [`SEEDS`] runs are recorded.
+    pub few: f64,
+    /// Distance where there are as many, beside the interval: what a search does not resolve.
+    pub many: f64,
 }
 
 /// Another metric of another arm, of which the repetitions are joined as those of the check.
@@ -257,7 +267,7 @@ impl Check {
         let Some(margin) = self.margin else { return true };
         let seeds: BTreeSet<u32> = rows.iter().map(|row| row.repetition).collect();
         if seeds.len() < SEEDS {
-            return (value - self.target).abs() > margin;
+            return (value - self.target).abs() > margin.few;
         }
         let of_seed = |seed: &u32| {
             let rows: Vec<Row> = rows.iter().filter(|row| row.repetition == *seed).cloned().collect();
@@ -269,6 +279,7 @@ impl Check {
         let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
         let half = T_95 * deviation / n.sqrt();
         values.len() >= SEEDS
+            && (value - self.target).abs() > margin.many
             && self.is.holds(mean - half, self.target)
             && self.is.holds(mean + half, self.target)
     }
@@ -522,10 +533,12 @@ mod tests {
             (0..).zip(values).flat_map(pair).collect()
         };
         assert!(above.judge(&rows(&[1.01]), "mb_s").pass, "a check of ours has no margin");
-        above.margin = Some(0.05);
+        above.margin = Some(Margin { few: 0.05, many: 0.0 });
         assert!(!above.judge(&rows(&[1.04]), "mb_s").pass && above.judge(&rows(&[1.06]), "mb_s").pass);
         let near = [1.01, 1.03, 1.02, 1.01, 1.03, 1.02, 1.01, 1.03, 1.02, 1.02];
         assert!(above.judge(&rows(&near), "mb_s").pass, "ten seeds agree");
+        above.margin = Some(Margin { few: 0.05, many: 0.04 });
+        assert!(!above.judge(&rows(&near), "mb_s").pass, "a search does not resolve it");
         let spread = [0.5, 1.8, 1.1, 0.7, 1.6, 1.1, 0.6, 1.7, 1.1, 1.1];
         assert!(!above.judge(&rows(&spread), "mb_s").pass, "ten seeds do not");
     }

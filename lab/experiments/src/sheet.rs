@@ -10,7 +10,7 @@ use std::fmt;
 use seekless_base::Fault;
 use serde::Serialize;
 
-use crate::check::{Check, Comparison};
+use crate::check::{Check, Comparison, Margin};
 use crate::scenario::{self, Load, Scenario};
 
 /// Papers whose statements are typed by the sheet.
@@ -147,8 +147,8 @@ pub(crate) fn resolve(scenario: &mut Scenario) -> Result<(), String> {
     for check in scenario.checks.iter_mut().filter(|check| check.source.is_some()) {
         let by_a_word = [1.2, 0.8].contains(&check.target);
         check.margin = match kind(check) {
-            Ok(Kind::Order) if check.less.is_some() => Some(MARGIN_POINTS),
-            Ok(Kind::Order) if !by_a_word => Some(MARGIN.max(found)),
+            Ok(Kind::Order) if check.less.is_some() => Some(Margin { few: MARGIN_POINTS, many: 0.0 }),
+            Ok(Kind::Order) if !by_a_word => Some(Margin { few: MARGIN.max(found), many: found }),
             _ => None,
         };
     }
