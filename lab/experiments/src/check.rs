@@ -4,7 +4,7 @@
 //! the two runs it compares were neighbours in time, so what the machine did meanwhile hit both. Nothing here
 //! knows an absolute time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -48,9 +48,33 @@ pub struct Check {
     /// Where the paper prints what the check states: section, table or figure. Only such checks are counted
     /// as statements of the paper ([`crate::report::statements`]).
     pub source: Option<String>,
+    /// Whether it belongs to the statement of an earlier check with the same quote. The statement holds if all
+    /// its parts hold, and is counted once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub part: bool,
+    /// The parameter that was chosen by looking at what the statement is about, as `docs/CHOSEN.md` names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fitted: Option<String>,
+    /// Two printed numbers of which the target is the sum, difference, product or quotient: `"120 / 70"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub printed: Option<String>,
+    /// How far beyond the target an order has to be. Set for the orders of papers ([`crate::sheet`]), not in a
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<Margin>,
     /// The cause of a failure, in one sentence without values, where a measurement shows it. Reports show it
     /// only beside a check that fails, with its value.
     pub deviation: Option<String>,
+}
+
+/// How far two quantities have to be apart to be in an order.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Margin {
+    /// Distance from the target where fewer than [`SEEDS`] runs are recorded.
+    pub few: f64,
+    /// Distance where there are as many, beside the interval: what a search does not resolve.
+    pub many: f64,
 }
 
 /// Another metric of another arm, of which the repetitions are joined as those of the check.
@@ -125,6 +149,13 @@ pub enum Comparison {
 /// Tolerance of a printed value, as a share of it: one for all papers. Half of it would ask for more than a rebuilt workload
 /// can give, twice as much would let an effect of two thirds pass for one of three.
 pub const PRINTED_TOLERANCE: f64 = 0.2;
+
+/// Seeds over which the interval of an order is taken.
+pub const SEEDS: usize = 10;
+
+/// Student's t for a two-sided interval of 95 % over [`SEEDS`] values. More values have a smaller one: theirs is
+/// a little too wide.
+const T_95: f64 = 2.262;
 
 impl Comparison {
     /// Sign as written.
@@ -217,7 +248,7 @@ impl Check {
         let metric = self.metric.as_deref().unwrap_or(main);
         let value = self.value(rows, metric);
         let pass = match value {
-            Some(value) => self.is.holds(value, self.target),
+            Some(value) => self.is.holds(value, self.target) && self.apart(rows, metric, value),
             None => self.concerns_none(rows),
         };
         CheckOutcome {
@@ -229,6 +260,28 @@ impl Check {
             metric: metric.into(),
             deviation: self.deviation.clone().filter(|_| !pass),
         }
+    }
+
+    /// Whether an order is beyond its margin, or beyond the 95 % interval where there are enough seeds.
+    fn apart(&self, rows: &[Row], metric: &str, value: f64) -> bool {
+        let Some(margin) = self.margin else { return true };
+        let seeds: BTreeSet<u32> = rows.iter().map(|row| row.repetition).collect();
+        if seeds.len() < SEEDS {
+            return (value - self.target).abs() > margin.few;
+        }
+        let of_seed = |seed: &u32| {
+            let rows: Vec<Row> = rows.iter().filter(|row| row.repetition == *seed).cloned().collect();
+            self.value(&rows, metric)
+        };
+        let values: Vec<f64> = seeds.iter().filter_map(of_seed).collect();
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+        let half = T_95 * deviation / n.sqrt();
+        values.len() >= SEEDS
+            && (value - self.target).abs() > margin.many
+            && self.is.holds(mean - half, self.target)
+            && self.is.holds(mean + half, self.target)
     }
 
     /// Whether there are runs, and none of them is such as the check is about.
@@ -470,6 +523,24 @@ mod tests {
         assert_eq!(rising.judge(&rows, "mb_s").value, Some(1.2));
         assert!(rising.judge(&rows, "mb_s").pass);
         assert!(!check("name='x'\norder=['b','a','c']\nis='>'\ntarget=1").judge(&rows, "mb_s").pass);
+    }
+
+    #[test]
+    fn an_order_of_a_paper_lies_beyond_its_margin_or_its_interval() {
+        let mut above = check("name='x'\narm='b'\nover='a'\nis='>'\ntarget=1");
+        let rows = |values: &[f64]| -> Vec<Row> {
+            let pair = |(n, v): (u32, &f64)| [row("a", None, n, 10.0), row("b", None, n, 10.0 * v)];
+            (0..).zip(values).flat_map(pair).collect()
+        };
+        assert!(above.judge(&rows(&[1.01]), "mb_s").pass, "a check of ours has no margin");
+        above.margin = Some(Margin { few: 0.05, many: 0.0 });
+        assert!(!above.judge(&rows(&[1.04]), "mb_s").pass && above.judge(&rows(&[1.06]), "mb_s").pass);
+        let near = [1.01, 1.03, 1.02, 1.01, 1.03, 1.02, 1.01, 1.03, 1.02, 1.02];
+        assert!(above.judge(&rows(&near), "mb_s").pass, "ten seeds agree");
+        above.margin = Some(Margin { few: 0.05, many: 0.04 });
+        assert!(!above.judge(&rows(&near), "mb_s").pass, "a search does not resolve it");
+        let spread = [0.5, 1.8, 1.1, 0.7, 1.6, 1.1, 0.6, 1.7, 1.1, 1.1];
+        assert!(!above.judge(&rows(&spread), "mb_s").pass, "ten seeds do not");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use seekless_output::give;
 use crate::record;
 use crate::results::Results;
 use crate::scenario::{self, Scenario};
-use crate::{against, compare, demo, file_server, live, report, sim, small_files, terminal};
+use crate::{against, compare, demo, file_server, live, report, sheet, sim, small_files, terminal};
 
 /// Experiments: scenarios in, results and reports out.
 #[derive(Debug, Subcommand)]
@@ -64,8 +64,12 @@ pub enum LabCommand {
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Count what the papers print about outcomes: reproduced by the recorded runs, not reproduced, undecided
+    /// Count what the papers print about outcomes: predicted, fitted, not reproduced, not decidable
     Statements {
+        /// Only check the scenarios against docs/STATEMENTS.md and docs/CHOSEN.md; status 1 with file and line of
+        /// each breach
+        #[arg(long)]
+        check: bool,
         /// Folder of the records
         #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
         records: PathBuf,
@@ -235,7 +239,13 @@ pub fn run(command: LabCommand) -> Result<Exit, Fault> {
             })?;
             Ok(Exit::Ok)
         }
-        LabCommand::Statements { records, json } => {
+        LabCommand::Statements { check: true, records: _, json } => {
+            let chosen = std::fs::read_to_string(sheet::CHOSEN).ok();
+            let breaches = sheet::breaches(chosen.as_deref())?;
+            give(json.as_deref(), &breaches, || lines(breaches.iter().map(ToString::to_string)))?;
+            Ok(if breaches.is_empty() { Exit::Ok } else { Exit::Failed })
+        }
+        LabCommand::Statements { check: false, records, json } => {
             record::folder_of_records(&records)?;
             let stated = report::statements::all(&records)?;
             give(json.as_deref(), &stated, || report::statements::table(&stated, str::to_string))?;

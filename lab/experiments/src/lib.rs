@@ -32,6 +32,7 @@ pub mod results;
 mod row;
 pub mod scenario;
 pub mod server;
+pub mod sheet;
 mod sim;
 mod small_files;
 mod terminal;

@@ -136,10 +136,11 @@ fn index(pages: &BTreeMap<String, Vec<Entry>>, stated: &[Statement]) -> String {
     );
     text += "\n\n## What the papers state\n\n";
     text += &wrapped(
-        "Each printed statement about an outcome is one check with its source: a number in the text or a table, an order, \
-         a sign. A printed value is reproduced within a fifth of it, an order or a sign as it is. The rows are those of the \
-         simulator where it can run the scenario, else live ones. Undecided is what needs data that are not published, \
-         or a part that is not modelled. `seekless-lab statements` prints the same.",
+        "A sentence of a paper about an outcome is one statement: a value, which is reproduced within a fifth of it, an \
+         order, a sign, or a printed bound ([STATEMENTS](../STATEMENTS.md)). Fitted is one by which a parameter was \
+         chosen ([CHOSEN](../CHOSEN.md)), predicted any other that is reproduced. The rows are those of the simulator \
+         where it can run the scenario, else live ones. Not decidable is what needs data that are not published, or a \
+         part that is not modelled. `seekless-lab statements` prints the same.",
     );
     text += "\n\n";
     text += &statements::table(stated, |paper| format!("[{paper}]({}#statements)", file_name(paper)));
@@ -190,19 +191,22 @@ fn page(heading: &str, scenarios: &[Entry], stated: &[Statement]) -> String {
 
 /// Counts, then every statement: first what is not reproduced, then what is, then what cannot be told.
 fn statements_of(text: &mut String, stated: &[&Statement]) {
-    let Counts { all, reproduced, not_reproduced, undecided, not_run } = Counts::of(stated.iter().copied());
+    let Counts { all, predicted, fitted, not_reproduced, undecided, not_run } =
+        Counts::of(stated.iter().copied());
     let _ = write!(
         text,
         "\n## Statements\n\n{}\n",
         wrapped(&format!(
-            "Of {all} statements {reproduced} are reproduced, {not_reproduced} are not, {undecided} cannot be decided, and \
-             {not_run} have no recorded run."
+            "Of {all} statements {predicted} are predicted, {fitted} are fitted, {not_reproduced} are not reproduced, \
+             {undecided} cannot be decided, and {not_run} have no recorded run \
+             ([what counts](../STATEMENTS.md)). Several lines with one quote are parts of one statement: it is \
+             reproduced if all of them hold."
         ))
     );
     for (outcome, heading) in [
         (Outcome::NotReproduced, "Not reproduced"),
         (Outcome::Reproduced, "Reproduced"),
-        (Outcome::Undecided, "Undecided"),
+        (Outcome::Undecided, "Not decidable"),
         (Outcome::NotRun, "Not run"),
     ] {
         let of_it: Vec<_> = stated.iter().filter(|s| s.outcome == outcome).collect();
@@ -215,16 +219,19 @@ fn statements_of(text: &mut String, stated: &[&Statement]) {
         } else {
             *text += "| Source | The paper states | Here | Printed | Scenario |\n| --- | --- | ---: | ---: | --- |\n";
         }
-        for Statement { scenario, name, source, value, printed, why, .. } in of_it {
-            let start = format!("| {} | {} |", cell(source), cell(name));
+        for Statement { scenario, name, source, value, printed, why, fitted, holds, .. } in of_it {
+            let fitted = fitted.as_ref().map_or(String::new(), |by| format!(" (fitted: {by})"));
+            let start = format!("| {} | {}{} |", cell(source), cell(name), cell(&fitted));
+            let here = value.map_or("-".into(), number);
+            let part_holds = outcome == Outcome::NotReproduced && *holds == Some(true);
             let _ = match outcome {
                 Outcome::Undecided => {
                     writeln!(text, "{start} {} |", cell(why.as_deref().unwrap_or_default()))
                 }
                 _ => writeln!(
                     text,
-                    "{start} {} | {} | [`{scenario}`](#{scenario}) |",
-                    value.map_or("-".into(), number),
+                    "{start} {here}{} | {} | [`{scenario}`](#{scenario}) |",
+                    if part_holds { " (holds)" } else { "" },
                     cell(printed)
                 ),
             };

@@ -14,6 +14,7 @@ use super::number;
 use crate::check::CheckOutcome;
 use crate::record::Record;
 use crate::scenario::{self, Scenario};
+use crate::sheet;
 
 /// How a statement came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,7 +30,16 @@ pub enum Outcome {
     NotRun,
 }
 
-/// One statement of a paper.
+impl Outcome {
+    /// That of a statement with parts of these two.
+    fn with(self, other: Outcome) -> Outcome {
+        use Outcome::{NotReproduced, NotRun, Reproduced, Undecided};
+        let worst = [NotReproduced, NotRun, Undecided].into_iter().find(|bad| [self, other].contains(bad));
+        worst.unwrap_or(Reproduced)
+    }
+}
+
+/// One statement of a paper, or a part of one.
 #[derive(Clone, Debug, Serialize)]
 pub struct Statement {
     /// The paper, as scenarios name it.
@@ -40,8 +50,14 @@ pub struct Statement {
     pub name: String,
     /// Where it is printed.
     pub source: String,
-    /// How it came out.
+    /// Whether it is part of the statement of an earlier check, which is counted.
+    pub part: bool,
+    /// The parameter that was chosen by looking at it.
+    pub fitted: Option<String>,
+    /// How the whole statement came out.
     pub outcome: Outcome,
+    /// Whether this check holds; absent where nothing was recorded.
+    pub holds: Option<bool>,
     /// Our value.
     pub value: Option<f64>,
     /// Comparison and printed value; empty for what is undecided.
@@ -55,8 +71,10 @@ pub struct Statement {
 pub struct Counts {
     /// Statements.
     pub all: usize,
-    /// Of those, [`Outcome::Reproduced`].
-    pub reproduced: usize,
+    /// Of those, [`Outcome::Reproduced`], and nothing was chosen by looking at them.
+    pub predicted: usize,
+    /// [`Outcome::Reproduced`], and a parameter was chosen by looking at them.
+    pub fitted: usize,
     /// [`Outcome::NotReproduced`].
     pub not_reproduced: usize,
     /// [`Outcome::Undecided`].
@@ -66,13 +84,14 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts statements.
+    /// Counts statements, each once for all its parts.
     pub fn of<'a>(all: impl IntoIterator<Item = &'a Statement>) -> Counts {
         let mut counts = Counts::default();
-        for statement in all {
+        for statement in all.into_iter().filter(|statement| !statement.part) {
             counts.all += 1;
             *match statement.outcome {
-                Outcome::Reproduced => &mut counts.reproduced,
+                Outcome::Reproduced if statement.fitted.is_some() => &mut counts.fitted,
+                Outcome::Reproduced => &mut counts.predicted,
                 Outcome::NotReproduced => &mut counts.not_reproduced,
                 Outcome::Undecided => &mut counts.undecided,
                 Outcome::NotRun => &mut counts.not_run,
@@ -94,7 +113,24 @@ pub fn all(records: &Path) -> Result<Vec<Statement>, Fault> {
         statements.extend(of(name, &scenario, &judged(&scenario, record.as_ref())));
     }
     statements.sort_by(|a, b| a.paper.cmp(&b.paper));
+    join(&mut statements);
     Ok(statements)
+}
+
+/// Gives the parts of a statement the outcome of the whole: it is reproduced if all of them hold.
+fn join(statements: &mut [Statement]) {
+    let mut wholes: BTreeMap<(String, String), (Outcome, Option<String>)> = BTreeMap::new();
+    let key = |statement: &Statement| (statement.paper.clone(), sheet::sentence(&statement.name));
+    for statement in statements.iter() {
+        let seen = (statement.outcome, statement.fitted.clone());
+        let (outcome, fitted) = wholes.entry(key(statement)).or_insert_with(|| seen.clone());
+        *outcome = outcome.with(seen.0);
+        *fitted = fitted.take().or(seen.1);
+    }
+    // Papers that are not typed by the sheet may quote a sentence in several statements.
+    for statement in statements.iter_mut().filter(|s| sheet::TYPED.contains(&s.paper.as_str())) {
+        (statement.outcome, statement.fitted) = wholes[&key(statement)].clone();
+    }
 }
 
 /// What became of each check of a scenario: simulated, else live; `None` where no record has what it reads.
@@ -115,16 +151,20 @@ fn of(name: &str, scenario: &Scenario, outcomes: &[Option<CheckOutcome>]) -> Vec
         scenario: name.into(),
         name: name_of.into(),
         source: source.into(),
+        part: false,
+        fitted: None,
         outcome: Outcome::NotRun,
+        holds: None,
         value: None,
         printed: String::new(),
         why: None,
     };
     let checks = scenario.checks.iter().zip(outcomes).filter_map(|(check, outcome)| {
         let mut statement = stated(&check.name, check.source.as_deref()?);
+        (statement.part, statement.fitted) = (check.part, check.fitted.clone());
         statement.printed = format!("{} {}", check.is.sign(), number(check.target));
         if let Some(outcome) = outcome {
-            statement.value = outcome.value;
+            (statement.value, statement.holds) = (outcome.value, Some(outcome.pass));
             statement.outcome = if outcome.pass { Outcome::Reproduced } else { Outcome::NotReproduced };
             statement.why = outcome.deviation.clone();
         }
@@ -145,13 +185,15 @@ pub fn table(statements: &[Statement], link: impl Fn(&str) -> String) -> String 
         by_paper.entry(&statement.paper).or_default().push(statement);
     }
     let mut text = String::from(
-        "| Paper | Statements | Reproduced | Not reproduced | Undecided | Not run |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: |\n",
+        "| Paper | Statements | Predicted | Fitted | Not reproduced | Not decidable | Not run |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     let mut line = |name: String, counts: Counts| {
-        let Counts { all, reproduced, not_reproduced, undecided, not_run } = counts;
-        let _ =
-            writeln!(text, "| {name} | {all} | {reproduced} | {not_reproduced} | {undecided} | {not_run} |");
+        let Counts { all, predicted, fitted, not_reproduced, undecided, not_run } = counts;
+        let _ = writeln!(
+            text,
+            "| {name} | {all} | {predicted} | {fitted} | {not_reproduced} | {undecided} | {not_run} |"
+        );
     };
     for (paper, of_paper) in by_paper {
         line(link(paper), Counts::of(of_paper));
@@ -187,22 +229,38 @@ mod tests {
         assert!(of(scenario, Some(&record)).is_empty(), "a check of ours is no statement of the paper");
     }
 
-    #[test]
-    fn each_outcome_is_counted_apart() {
-        let statement = |outcome| Statement {
+    fn statement(outcome: Outcome) -> Statement {
+        Statement {
             paper: "P".into(),
             scenario: "s".into(),
             name: "n".into(),
             source: "1".into(),
+            part: false,
+            fitted: None,
             outcome,
+            holds: None,
             value: None,
             printed: String::new(),
             why: None,
-        };
+        }
+    }
+
+    #[test]
+    fn each_outcome_is_counted_apart_and_a_statement_once() {
         use Outcome::{NotReproduced, NotRun, Reproduced, Undecided};
-        let all = [Reproduced, NotReproduced, NotReproduced, Undecided, NotRun].map(statement);
-        assert!(
-            table(&all, str::to_string).contains("| P | 5 | 1 | 2 | 1 | 1 |\n| all | 5 | 1 | 2 | 1 | 1 |")
-        );
+        let mut all: Vec<_> =
+            [Reproduced, NotReproduced, NotReproduced, Undecided, NotRun].map(statement).into();
+        all.push(Statement { fitted: Some("rate".into()), ..statement(Reproduced) });
+        all.push(Statement { part: true, ..statement(NotReproduced) });
+        let counted = "| P | 6 | 1 | 1 | 2 | 1 | 1 |\n| all | 6 | 1 | 1 | 2 | 1 | 1 |";
+        assert!(table(&all, str::to_string).contains(counted));
+    }
+
+    #[test]
+    fn a_statement_holds_if_all_its_parts_do() {
+        use Outcome::{NotReproduced, NotRun, Reproduced};
+        assert_eq!(Reproduced.with(NotRun), NotRun);
+        assert_eq!(NotRun.with(NotReproduced), NotReproduced);
+        assert_eq!(Reproduced.with(Reproduced), Reproduced);
     }
 }

@@ -330,6 +330,7 @@ impl Scenario {
         let usage = |why: String| Fault::new(Exit::Usage, format!("{origin}: {why}"));
         scenario.resolve().map_err(usage)?;
         scenario.validate().map_err(usage)?;
+        crate::sheet::resolve(&mut scenario).map_err(usage)?;
         Ok(scenario)
     }
 
