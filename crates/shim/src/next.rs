@@ -61,7 +61,8 @@ pub(crate) const fn c_name(bytes: &'static [u8]) -> &'static CStr {
 
 /// Has each child that is forked call this first. It must store into static memory only.
 ///
-/// glibc has `pthread_atfork` in the part that is linked into each program, and under its own name in the library.
+/// glibc has `pthread_atfork` in the part that is linked into each program, and under its own name in the
+/// library.
 pub(crate) fn at_fork(child: unsafe extern "C" fn()) {
     type Handler = Option<unsafe extern "C" fn()>;
     type Register = unsafe extern "C" fn(Handler, Handler, Handler, *const c_void) -> c_int;
@@ -69,8 +70,8 @@ pub(crate) fn at_fork(child: unsafe extern "C" fn()) {
     // SAFETY: C strings and the special handle.
     let found = names.map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
     if let Some(register) = found.into_iter().find(|at| !at.is_null()) {
-        // SAFETY: the first takes these, and an object with which the handlers end (null: the program); the second takes
-        // the first three, and does not look at the fourth, which is in a register.
+        // SAFETY: the first takes these, and an object with which the handlers end (null: the program); the
+        // second takes the first three, and does not look at the fourth, which is in a register.
         unsafe {
             let register = core::mem::transmute::<*mut c_void, Register>(register);
             register(None, None, Some(child), core::ptr::null());

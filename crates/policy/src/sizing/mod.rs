@@ -8,8 +8,8 @@
 //! | [`Depth`] | what the disk transfers in one switch, at that place and now (\[C\], [`competitive`]) |
 //! | [`Scaled`] | any of them, scaled by the stream's bitrate (\[A\] section 5, [`bitrate`]) |
 //!
-//! The engine of a disk ([`crate::DiskEngine`]) reports its reads and what it learns to an algorithm, and asks it
-//! for sizes. How much fits into memory, and how far a client is likely to read, is up to the engine.
+//! The engine of a disk ([`crate::DiskEngine`]) reports its reads and what it learns to an algorithm, and
+//! asks it for sizes. How much fits into memory, and how far a client is likely to read, is up to the engine.
 //!
 //! These modules must not know streams, queues, memory, descriptors or clocks. Time is an argument.
 
