@@ -3,8 +3,8 @@
 //!
 //!     cargo run --release -p seekless-sim --example pfc_ablation -- [SCALE [SEEDS [VARIANT...]]]
 //!
-//! SCALE is that of the traces (default 1, the paper's), SEEDS how many of them (default 10). Medians over the seeds
-//! stand with the least and the largest value.
+//! SCALE is that of the traces (default 1, the paper's), SEEDS how many of them (default 10). Medians over
+//! the seeds stand with the least and the largest value.
 
 use std::process::ExitCode;
 

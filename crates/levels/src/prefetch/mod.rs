@@ -139,8 +139,7 @@ pub enum Algorithm {
 impl Algorithm {
     /// Whether the algorithm works on files, at whichever level it runs: it keeps its state by file and
     /// fetches nothing behind a file's end. Of those in PFC section 2.2 only Linux "maintains for each file a
-    /// read-ahead group". RA, SARC and AMP are algorithms of storage controllers: they see block addresses, and
-    /// read on up to the end of the device.
+    /// read-ahead group". RA, SARC and AMP see block addresses, and read on up to the end of the device.
     pub fn knows_files(self) -> bool {
         matches!(self, Algorithm::Linux(_))
     }

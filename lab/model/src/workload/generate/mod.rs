@@ -5,8 +5,8 @@
 //! GB of the first two (the first requests, 10 GB in all), arrival times in the first two and none in the
 //! last. *Random* means: the request does not begin where an earlier request of the same file ended,
 //! among the runs under way. Addresses go over the whole of the paper's drive: the SPC traces are of storage
-//! units, each a device with addresses of its own; the files of the last lie over one device. What PFC does not say is a constant of each generator, with its reason;
-//! docs/PFC.md says how the values were chosen.
+//! units, each a device with addresses of its own; the files of the last lie over one device. What PFC does
+//! not say is a constant of each generator, with its reason; docs/PFC.md says how the values were chosen.
 //!
 //! Same kind, scale and seed: same trace, on every machine.
 
@@ -107,8 +107,8 @@ impl Kind {
     }
 }
 
-/// Size of the drive the paper's traces were replayed on, "9.1GB" (PFC, section 4.2), at every scale: how far its
-/// heads move does not depend on how much is asked for.
+/// Size of the drive the paper's traces were replayed on, "9.1GB" (PFC, section 4.2), at every scale: how far
+/// its heads move does not depend on how much is asked for.
 const DRIVE_BYTES: u64 = 9_100_000_000;
 
 /// Bytes that OLTP and web search ask for in all, at scale 1: "the first 10GB of data requests" (PFC, section

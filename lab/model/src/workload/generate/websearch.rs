@@ -8,7 +8,8 @@ use super::{Kind, PAGE_BYTES, Permutation, REQUESTED_BYTES, Shape};
 use crate::workload::draw::Draw;
 use crate::workload::trace::{Op, Record};
 
-/// Storage units of the SPC web-search traces, each a device with addresses of its own and a part of the index.
+/// Storage units of the SPC web-search traces, each a device with addresses of its own and a part of the
+/// index.
 pub(super) const UNITS: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
 const SIZES: &[(u64, f64)] = &[(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];

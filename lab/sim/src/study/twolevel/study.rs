@@ -213,7 +213,8 @@ impl Default for Choices {
     }
 }
 
-/// Applications of Multi, which run at once: "the concurrent execution of three applications" (PFC, section 4.2).
+/// Applications of Multi, which run at once: "the concurrent execution of three applications" (PFC, section
+/// 4.2).
 pub const APPLICATIONS: u32 = 3;
 
 /// From where to where SARC's p is drawn, blocks: PFC does not print its own. g is a third of it.

@@ -85,8 +85,8 @@ pub struct SystemSpec {
     pub network: Network,
     /// `None`: what lies below takes no time (counts only).
     pub drive: Option<DriveSpec>,
-    /// Devices of the trace, which divide the drive into equal parts; 0: not known, and they begin spread over
-    /// the drive by the golden ratio.
+    /// Devices of the trace, which divide the drive into equal parts; 0: not known, and they begin spread
+    /// over the drive by the golden ratio.
     pub devices: u64,
     /// Bytes a block, a multiple of 512.
     pub block_bytes: u64,
