@@ -1,6 +1,6 @@
 //! The server's side as a state machine: clients join and leave, blocks are chosen, read, sent, dropped.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
@@ -33,6 +33,9 @@ pub struct Circus {
     read_blocks: u64,
     files: HashMap<ContentId, ActiveFile>,
     clients: HashMap<ClientId, ClientDownload>,
+    /// Clients whose queue has room and for whom blocks may be left, by file and then in the order they came.
+    room: BTreeSet<(ContentId, u64, ClientId)>,
+    joined: u64,
     memory: Memory,
     reads: Reads,
     under: HashMap<ReadId, Under>,
@@ -57,6 +60,8 @@ impl Circus {
             read_blocks: (config.read.0 / block).clamp(1, share),
             files: HashMap::new(),
             clients: HashMap::new(),
+            room: BTreeSet::new(),
+            joined: 0,
             memory: Memory::new(capacity),
             reads: Reads::default(),
             under: HashMap::new(),
@@ -86,6 +91,7 @@ impl Circus {
     /// What is to be done next; nothing until something happens again if there is nothing. A block is dropped before the
     /// read that needs its memory.
     pub fn poll_action(&mut self) -> Option<Action> {
+        self.fill_queues();
         if self.actions.is_empty() {
             self.begin_read();
         }
@@ -141,24 +147,41 @@ impl Circus {
         }
         let file = self.files.entry(content).or_insert(ActiveFile { cursor: 0, blocks, clients: 0 });
         file.clients += 1;
-        let client = ClientDownload::join(content, map, file, &self.limits);
+        self.joined += 1;
+        let client = ClientDownload::join(content, map, file, &self.limits, self.joined);
+        self.room.insert(client.turn(id));
         self.clients.insert(id, client);
-        self.fill_queue(id);
-        self.send_next(id);
     }
 
-    /// Refills a client's queue up to its bound.
-    fn fill_queue(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        let Some(file) = self.files.get_mut(&client.content) else { return };
-        while client.queue.len() < self.limits.queue {
-            let Some(block) = client.choose(file, &self.limits, &mut self.stats) else { break };
-            client.queue.push_back(block);
-            let key = (client.content, block);
-            let resident = self.memory.contains(key);
-            self.stats.chosen_resident += u64::from(resident);
-            self.reads.queued(key, id, resident);
+    /// The loop of Figure 5: round after round over the files and the clients of each, one block a round for
+    /// every client whose queue has room, until all are full or have been given everything.
+    fn fill_queues(&mut self) {
+        while !self.room.is_empty() {
+            let round: Vec<_> = self.room.iter().copied().collect();
+            for turn in round {
+                if !self.choose(turn.2) {
+                    self.room.remove(&turn);
+                }
+                self.send_next(turn.2);
+            }
         }
+    }
+
+    /// Lines 7 to 16 of Figure 5: puts the next block into a client's queue. False once the queue is full or
+    /// there is no block left for it.
+    fn choose(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return false };
+        let Some(file) = self.files.get_mut(&client.content) else { return false };
+        if client.queue.len() >= self.limits.queue {
+            return false;
+        }
+        let Some(block) = client.choose(file, &self.limits, &mut self.stats) else { return false };
+        client.queue.push_back(block);
+        let key = (client.content, block);
+        let resident = self.memory.contains(key);
+        self.stats.chosen_resident += u64::from(resident);
+        self.reads.queued(key, id, resident);
+        client.queue.len() < self.limits.queue
     }
 
     /// Sends the block at the head of a client's queue, or waits for it.
@@ -179,7 +202,9 @@ impl Circus {
         self.reads.unqueued(key, id);
         self.stats.blocks_sent += 1;
         self.actions.push_back(Action::Send { client: id, content: key.0, block });
-        self.fill_queue(id);
+        if client.map.missing() > 0 {
+            self.room.insert(client.turn(id));
+        }
     }
 
     fn sent(&mut self, id: ClientId, block: u64) {
@@ -200,6 +225,7 @@ impl Circus {
 
     fn leave(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else { return };
+        self.room.remove(&client.turn(id));
         for block in client.queue {
             self.reads.unqueued((client.content, block), id);
         }

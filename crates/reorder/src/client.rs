@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::bitmap::BlockMap;
-use super::{Config, ContentId, Selection, Stats};
+use super::{ClientId, Config, ContentId, Selection, Stats};
 
 /// What a client is to its file at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,8 @@ pub(super) struct ActiveFile {
 #[derive(Clone, Debug)]
 pub(super) struct ClientDownload {
     pub(super) content: ContentId,
+    /// How many came before it and itself: its place in its file's list of clients.
+    joined: u64,
     /// Block chosen last, counted like [`ActiveFile::cursor`].
     pub(super) cursor: u64,
     /// What was chosen.
@@ -72,6 +74,7 @@ impl ClientDownload {
         map: BlockMap,
         file: &ActiveFile,
         limits: &Limits,
+        joined: u64,
     ) -> ClientDownload {
         let cursor = match limits.selection {
             Selection::Sequential => 0,
@@ -81,6 +84,7 @@ impl ClientDownload {
         let received = file.blocks - map.missing();
         ClientDownload {
             content,
+            joined,
             cursor,
             map,
             received,
@@ -88,6 +92,11 @@ impl ClientDownload {
             sending: None,
             waiting: false,
         }
+    }
+
+    /// Its place in a round over all files and clients.
+    pub(super) fn turn(&self, id: ClientId) -> (ContentId, u64, ClientId) {
+        (self.content, self.joined, id)
     }
 
     /// Lines 8 to 16 of Figure 5: the next block for this client, marked as given; none if it was given all.

@@ -14,8 +14,10 @@
 //!   misses, inside the region or not. So is one whose next missing block lies the *leapfront distance* or more ahead of
 //!   the file cursor: it does not drag the region there.
 //!
-//! Blocks chosen wait in a bounded first-in-first-out queue a client. [`Circus`] is the server's side of this as a state
-//! machine: [`Circus::handle`] what happened, then [`Circus::poll_action`] until it is empty. It reads no clock, as no
+//! Blocks chosen wait in a bounded first-in-first-out queue a client. The queues fill one block a round: each
+//! round gives every client whose queue has room its next block (Figure 5).
+//!
+//! [`Circus`] is the server's side of this as a state machine: [`Circus::handle`] what happened, then [`Circus::poll_action`] until it is empty. It reads no clock, as no
 //! decision rests on time. It also keeps count of the memory: what is read and not dropped never exceeds
 //! [`Config::memory`].
 //!

@@ -147,6 +147,29 @@ fn sequential_order_is_sequential_and_shares_nothing_by_itself() {
     assert_eq!(got, (0..50).collect::<Vec<_>>());
 }
 
+/// Figure 5 goes round: two clients that come together get their blocks in turn.
+#[test]
+fn queues_fill_one_block_a_round() {
+    let mut circus = Circus::new(&Config { queue: 3, reads_in_flight: 16, ..config(100, 10) });
+    for client in [1, 2] {
+        circus.handle(Event::Join {
+            client: ClientId(client),
+            content: ContentId(client),
+            blocks: 50,
+            wanted: Wanted::All,
+        });
+    }
+    let mut reads = vec![];
+    while let Some(action) = circus.poll_action() {
+        if let Action::Read { content, first, .. } = action {
+            reads.push((content.0, first));
+        }
+    }
+    // Block 0 is waited for, so it comes first in any case; those behind it are read in the order of choice.
+    assert_eq!(reads, [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2), (2, 2)]);
+    assert_eq!(circus.stats().chosen, 6, "no queue beyond its bound");
+}
+
 #[test]
 fn one_block_of_memory_is_enough() {
     for read in [1, 8] {

@@ -3,8 +3,8 @@
 //!
 //!     cargo run --release -p seekless-sim --example pfc_ablation -- [SCALE [SEEDS [VARIANT...]]]
 //!
-//! SCALE is that of the traces (default 0.1), SEEDS how many of them (default 10). Medians over the seeds
-//! stand with the least and the largest value.
+//! SCALE is that of the traces (default 1, the paper's), SEEDS how many of them (default 10). Medians over
+//! the seeds stand with the least and the largest value.
 
 use std::process::ExitCode;
 
@@ -25,14 +25,13 @@ const TOLERANCE: f64 = 0.2;
 
 fn variants() -> Vec<(&'static str, Choices, PfcParams)> {
     let (choices, pfc) = (Choices::default(), PfcParams::default());
-    let waiting = |waiting| Choices { rules: ServiceRules { waiting, ..ServiceRules::default() }, ..choices };
+    let waiting = |waiting| Choices { rules: ServiceRules { waiting }, ..choices };
     let one_and_half = PfcParams { large_request: LargeRequest::OneAndHalf, ..pfc };
-    let file_end = ServiceRules { file_end_below: true, ..ServiceRules::default() };
     vec![
         ("as printed", choices, pfc),
         ("a miss waits for its own blocks", waiting(Waiting::Own), pfc),
         ("demand first", waiting(Waiting::DemandFirst), pfc),
-        ("L2 knows the end of a file", Choices { rules: file_end, ..choices }, pfc),
+        ("one request of Multi at a time", Choices { clients: 1, ..choices }, pfc),
         ("request rate x 0.5", Choices { stretch: 2.0, ..choices }, pfc),
         ("request rate x 1.25", Choices { stretch: 0.8, ..choices }, pfc),
         ("Linux by the kernel's rule", Choices { linux: LinuxRule::NewestGroup, ..choices }, pfc),
@@ -91,7 +90,7 @@ fn measures(rows: &[CaseRow]) -> Vec<(String, f64)> {
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
-    let scale = words.next().map_or(Ok(0.1), |word| word.parse::<f64>());
+    let scale = words.next().map_or(Ok(1.0), |word| word.parse::<f64>());
     let seeds = words.next().map_or(Ok(10), |word| word.parse::<u64>());
     let only: Vec<String> = words.collect();
     let (Ok(scale), Ok(seeds)) = (scale, seeds) else {

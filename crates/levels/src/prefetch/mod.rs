@@ -22,7 +22,7 @@ use crate::cache::{Cache, Hit, SecondChance};
 /// One request as a prefetcher sees it. Block numbers are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelAccess {
-    /// File, client or device the request belongs to.
+    /// File, client or device the request belongs to; only an algorithm that knows files looks at it.
     pub context: u32,
     /// First block asked for.
     pub first: u64,
@@ -136,6 +136,15 @@ pub enum Algorithm {
     Amp(amp::AmpParams),
 }
 
+impl Algorithm {
+    /// Whether the algorithm works on files, at whichever level it runs: it keeps its state by file and
+    /// fetches nothing behind a file's end. Of those in PFC section 2.2 only Linux "maintains for each file a
+    /// read-ahead group". RA, SARC and AMP see block addresses, and read on up to the end of the device.
+    pub fn knows_files(self) -> bool {
+        matches!(self, Algorithm::Linux(_))
+    }
+}
+
 /// The state of one level's prefetcher.
 #[derive(Clone, Debug)]
 pub enum Prefetcher {
@@ -161,6 +170,12 @@ impl Prefetcher {
             Algorithm::Sarc(params) => Prefetcher::Sarc(sarc::Sarc::new(params)),
             Algorithm::Amp(params) => Prefetcher::Amp(amp::Amp::new(params)),
         }
+    }
+
+    /// What [`Algorithm::knows_files`] says of its algorithm.
+    #[inline]
+    pub fn knows_files(&self) -> bool {
+        matches!(self, Prefetcher::Linux(_))
     }
 
     /// Which unused blocks the cache of this prefetcher is to spare once.

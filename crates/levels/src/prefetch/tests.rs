@@ -400,3 +400,21 @@ proptest! {
         }
     }
 }
+
+/// PFC section 2.2: the Linux prefetching "maintains for each file a read-ahead group"; no other is said to.
+#[test]
+fn only_linux_knows_files() {
+    for (algorithm, knows) in [
+        (Algorithm::None, false),
+        (Algorithm::Ra(Default::default()), false),
+        (Algorithm::Linux(Default::default()), true),
+        (Algorithm::Sarc(Default::default()), false),
+        (Algorithm::Amp(Default::default()), false),
+    ] {
+        assert_eq!(
+            (algorithm.knows_files(), Prefetcher::new(algorithm).knows_files()),
+            (knows, knows),
+            "{algorithm:?}"
+        );
+    }
+}

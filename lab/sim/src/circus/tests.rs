@@ -116,3 +116,33 @@ fn without_loss_delay_changes_nothing() {
     let lossy = |setup: &Setup| Setup { loss: 0.1, ..setup.clone() };
     assert!(!near.gives_the_same(&lossy(&near)) && !lossy(&near).gives_the_same(&lossy(&far)));
 }
+
+/// The order and the queue are all that a sequential server differs in: its memory, above all, is the same.
+#[test]
+fn both_orders_have_the_same_memory() {
+    let base = figures::base(&catalogue::get("cheetah-18gb-10k").unwrap(), 1, Nanos::from_secs(1));
+    for number in figures::NUMBERS {
+        for FigurePair { any, sequential } in pairs(figures::figure(number, &base).unwrap()) {
+            assert_eq!(any.block_memory(100), sequential.block_memory(100));
+            let mut like = sequential.clone();
+            like.server.selection = any.server.selection;
+            like.server.queue = any.server.queue;
+            assert_eq!(like, any, "figure {number}");
+        }
+    }
+}
+
+/// A point of a figure in both orders.
+struct FigurePair {
+    any: Setup,
+    sequential: Setup,
+}
+
+fn pairs(figure: figures::Figure) -> Vec<FigurePair> {
+    let of = |point: &figures::FigurePoint| {
+        let same = |p: &&figures::FigurePoint| p.sequential && p.curve == point.curve && p.x == point.x;
+        let sequential = figure.points.iter().find(same)?.setup.clone();
+        Some(FigurePair { any: point.setup.clone(), sequential })
+    };
+    figure.points.iter().filter(|p| !p.sequential).filter_map(of).collect()
+}

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use super::RUNS;
 use super::coordinator;
-use crate::study::twolevel::study::{CaseRow, Choices, PREFETCHERS, Plan, Study, rank_correlation};
+use crate::study::twolevel::study::{
+    APPLICATIONS, CaseRow, Choices, PREFETCHERS, Plan, Study, rank_correlation,
+};
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TableArgs {
@@ -62,8 +64,9 @@ struct TableOptions {
     /// Only the cases of one trace: oltp, websearch or multi
     #[arg(long)]
     trace: Option<String>,
-    /// Requests under way at once of the trace that has no times, Multi
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Requests under way at once of the trace that has no times, Multi; the default is one for each of its
+    /// three applications
+    #[arg(long, default_value_t = APPLICATIONS, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
     /// Draw what PFC does not state (request rates, scans, SARC's p, ...) by the seed, from the ranges of
     /// docs/CHOSEN.md

@@ -271,7 +271,7 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
         alpha: Nanos::from_millis_f64(positive("--alpha-ms", args.alpha_ms)?),
         beta: Nanos::from_millis_f64(positive("--beta-ms", args.beta_ms)?),
     };
-    Ok(SystemSpec { levels, network, drive, block_bytes: args.file.block.0, timing })
+    Ok(SystemSpec { levels, network, drive, devices: 0, block_bytes: args.file.block.0, timing })
 }
 
 /// Requests between two looks at the progress.

@@ -4,8 +4,9 @@
 //! requests (11, 74 and 25 %), the footprint (529, 8,392 and 792 MB), 12,514 files in the last, the first 10
 //! GB of the first two (the first requests, 10 GB in all), arrival times in the first two and none in the
 //! last. *Random* means: the request does not begin where an earlier request of the same file ended,
-//! among the runs under way. What PFC does not say is a constant of each generator, with its reason;
-//! docs/PFC.md says how the values were chosen.
+//! among the runs under way. Addresses go over the whole of the paper's drive: the SPC traces are of storage
+//! units, each a device with addresses of its own; the files of the last lie over one device. What PFC does
+//! not say is a constant of each generator, with its reason; docs/PFC.md says how the values were chosen.
 //!
 //! Same kind, scale and seed: same trace, on every machine.
 
@@ -31,7 +32,7 @@ pub enum Kind {
     Oltp,
     /// A search engine: 74 % random.
     Websearch,
-    /// Three applications at once, one request at a time: 25 % random.
+    /// Three applications at once, each with one request under way: 25 % random.
     Multi,
 }
 
@@ -67,6 +68,15 @@ impl Kind {
         ((self.footprint_mb() * 1_000_000 / PAGE_BYTES) as f64 * scale).max(64.0) as u64
     }
 
+    /// Devices of the trace: storage units of the SPC traces, one device for the others.
+    pub fn units(self, scale: f64) -> u64 {
+        match self {
+            Kind::Oltp => oltp::units(scale),
+            Kind::Websearch => websearch::UNITS,
+            Kind::Multi => 1,
+        }
+    }
+
     /// Share of random requests PFC gives.
     pub fn random_share(self) -> f64 {
         match self {
@@ -96,6 +106,10 @@ impl Kind {
         }
     }
 }
+
+/// Size of the drive the paper's traces were replayed on, "9.1GB" (PFC, section 4.2), at every scale: how far
+/// its heads move does not depend on how much is asked for.
+const DRIVE_BYTES: u64 = 9_100_000_000;
 
 /// Bytes that OLTP and web search ask for in all, at scale 1: "the first 10GB of data requests" (PFC, section
 /// 4.2).

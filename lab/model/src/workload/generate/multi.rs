@@ -1,8 +1,7 @@
-//! Multi-application-like: 12,514 files read by three applications, one request at a time (PFC: csscope, gcc,
-//! viewperf).
+//! Multi-application-like: 12,514 files read by three applications at once (PFC: csscope, gcc, viewperf).
 
 use super::oltp::pick;
-use super::{Kind, PAGE_BYTES, Permutation, Shape};
+use super::{DRIVE_BYTES, Kind, PAGE_BYTES, Permutation, Shape};
 use crate::workload::draw::Draw;
 use crate::workload::trace::{Op, Record};
 
@@ -38,8 +37,11 @@ struct Owner {
 #[derive(Clone, Debug)]
 pub struct Multi {
     draw: Draw,
-    /// First page of each file, and the end of the last.
+    /// First page of each file were they one behind the other, and the end of the last.
     starts: Vec<u64>,
+    /// First page of each file on the device. The files are spread over all of it: behind each is room in
+    /// proportion to its length, and those of one application are neighbours.
+    places: Vec<u64>,
     owners: Vec<Owner>,
     readers: [Reader; APPLICATIONS.len()],
     pages_left: u64,
@@ -82,10 +84,15 @@ impl Multi {
                 starts.push(starts.last().copied().unwrap_or(0) + (size / total * room) as u64 + 1);
             }
         }
+        let total = starts.last().copied().unwrap_or(0).max(1);
+        let spread = (DRIVE_BYTES / PAGE_BYTES).max(total);
+        let place = |start: &u64| (u128::from(*start) * u128::from(spread) / u128::from(total)) as u64;
+        let places = starts.iter().map(place).collect();
         let pages_left = (footprint as f64 * shape.passes) as u64;
         let mut multi = Multi {
             draw,
             starts,
+            places,
             owners,
             readers: [Reader::default(); APPLICATIONS.len()],
             pages_left,
@@ -133,7 +140,7 @@ impl Iterator for Multi {
             reader.next = to;
         }
         let pages = pick(&mut self.draw, &SIZES).min(size - reader.next);
-        let (start, page) = (self.starts[reader.file], reader.next);
+        let (start, page) = (self.places[reader.file], reader.next);
         reader.next += pages;
         self.readers[i] = reader;
         self.requests += 1;

@@ -6,11 +6,14 @@ use super::{Kind, PAGE_BYTES, REQUESTED_BYTES, Shape};
 use crate::workload::draw::{Draw, exponential_of};
 use crate::workload::trace::{Op, Record};
 
-/// Scans under way at once at scale 1, each in a table of its own: few enough that the smaller L1 (1,291
+/// Scans under way at once at scale 1, anywhere in the storage units: few enough that the smaller L1 (1,291
 /// blocks) can hold what Linux fetches ahead for all of them (64 blocks each).
 pub(super) const SCANS: f64 = 12.0;
-/// Tables a scan, each a file of equal size: a scan that ends goes on in another of its own tables.
-const TABLES_PER_SCAN: u64 = 2;
+/// Storage units of the SPC financial trace, each a device with addresses of its own. Tables and files lie
+/// within them, and the trace does not tell where: several scans may be in one unit. Equal sizes are assumed.
+const UNITS: u64 = 24;
+/// Fewest pages of a unit: at a small scale there are fewer units rather than units that no scan fits into.
+const UNIT_PAGES_MIN: u64 = 64;
 /// Mean length of a scan, requests: short enough that scans end and begin all the time.
 pub(super) const SCAN_REQUESTS: f64 = 64.0;
 /// Requests over which a deviation from the random share is made up.
@@ -25,7 +28,7 @@ const RATE_PER_S: f64 = 200.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Scan {
-    table: u64,
+    unit: u64,
     next: u64,
     left: u64,
 }
@@ -35,12 +38,13 @@ struct Scan {
 pub struct Oltp {
     draw: Draw,
     scans: Vec<Scan>,
-    table_pages: u64,
+    units: u64,
+    unit_pages: u64,
     /// Pages still to be asked for.
     left: u64,
     at: f64,
     /// Requests so far and random ones among them, beginnings of scans included: the share is steered, since
-    /// scans also end where their table ends.
+    /// scans also end where their unit ends.
     requests: u64,
     randoms: u64,
     shape: Shape,
@@ -56,12 +60,17 @@ impl Oltp {
     pub fn of_shape(scale: f64, seed: u64, shape: Shape) -> Oltp {
         let draw = Draw::new(seed, "trace oltp");
         let scans = ((shape.scans * scale + 0.5) as u64).max(2);
-        let tables = scans * TABLES_PER_SCAN;
-        let table_pages = (Kind::Oltp.footprint_pages(scale) / tables).max(16);
-        let scans = (0..scans).map(|i| Scan { table: i, next: 0, left: 0 }).collect();
+        let units = units(scale);
+        let unit_pages = Kind::Oltp.footprint_pages(scale) / units;
+        let scans = (0..scans).map(|_| Scan { unit: 0, next: 0, left: 0 }).collect();
         let left = (REQUESTED_BYTES * scale) as u64 / PAGE_BYTES;
-        Oltp { draw, scans, table_pages, left, at: 0.0, requests: 0, randoms: 0, shape }
+        Oltp { draw, scans, units, unit_pages, left, at: 0.0, requests: 0, randoms: 0, shape }
     }
+}
+
+/// Storage units at a scale.
+pub(super) fn units(scale: f64) -> u64 {
+    UNITS.min(Kind::Oltp.footprint_pages(scale) / UNIT_PAGES_MIN).max(1)
 }
 
 /// Draws from a small table of values and shares.
@@ -89,35 +98,33 @@ impl Iterator for Oltp {
         // The chance rises with what is owed, so that random requests stay irregular.
         let owed = Kind::Oltp.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
         self.requests += 1;
-        let (table, page, pages) = if self.draw.unit() < owed / STEERING {
+        let (unit, page, pages) = if self.draw.unit() < owed / STEERING {
             self.randoms += 1;
-            (self.draw.below(scans * TABLES_PER_SCAN), self.draw.below(self.table_pages - pages), pages)
+            (self.draw.below(self.units), self.draw.below(self.unit_pages - pages), pages)
         } else {
             let i = self.draw.below(scans) as usize;
             // Drawn whether a scan begins or not, so that one draw always stands for the same.
             let length = self.draw.unit();
             let mut scan = self.scans[i];
-            if scan.left == 0 || scan.next + pages > self.table_pages {
+            if scan.left == 0 || scan.next + pages > self.unit_pages {
                 self.randoms += 1;
-                // Scan i moves among the tables that are i modulo their number, so that no two share a table.
-                let table = self.draw.below(TABLES_PER_SCAN) * scans + i as u64;
+                let unit = self.draw.below(self.units);
                 let left = 1 + (exponential_of(length) * (self.shape.scan_requests - 1.0)) as u64;
-                scan = Scan { table, next: self.draw.below(self.table_pages - pages), left };
+                scan = Scan { unit, next: self.draw.below(self.unit_pages - pages), left };
             }
             let page = scan.next;
             self.scans[i] = Scan { next: page + pages, left: scan.left - 1, ..scan };
-            (scan.table, page, pages)
+            (scan.unit, page, pages)
         };
         self.left = self.left.saturating_sub(pages);
-        let start = table * self.table_pages;
         Some(Record {
             at: Some(Nanos::from_secs_f64(self.at)),
-            device: 0,
-            context: table as u32,
+            device: unit as u32,
+            context: unit as u32,
             op: Op::Read,
-            offset: (start + page) * PAGE_BYTES,
+            offset: page * PAGE_BYTES,
             bytes: pages * PAGE_BYTES,
-            end: Some((start + self.table_pages) * PAGE_BYTES),
+            end: Some(self.unit_pages * PAGE_BYTES),
         })
     }
 }

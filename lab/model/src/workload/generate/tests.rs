@@ -29,7 +29,7 @@ fn measure_shape(kind: Kind, scale: f64, seed: u64, shape: Shape, under_way: usi
             ends.pop_front();
         }
         pages += r.bytes / PAGE_BYTES;
-        touched.extend(r.offset / PAGE_BYTES..(r.offset + r.bytes) / PAGE_BYTES);
+        touched.extend((r.offset / PAGE_BYTES..(r.offset + r.bytes) / PAGE_BYTES).map(|p| (r.device, p)));
         assert!(r.offset + r.bytes <= r.end.unwrap());
     }
     (random as f64 / requests as f64, touched.len() as u64, pages)
@@ -87,4 +87,54 @@ fn scans_of_any_number_and_length_keep_what_pfc_states() {
         let ratio = footprint as f64 / kind.footprint_pages(0.05) as f64;
         assert!((0.75..1.02).contains(&ratio), "{shape:?}: footprint {ratio}");
     }
+}
+
+#[test]
+fn the_spc_traces_are_of_storage_units_with_addresses_of_their_own() {
+    for (kind, units) in [(Kind::Oltp, 24), (Kind::Websearch, 6)] {
+        assert_eq!((kind.units(1.0), kind.units(0.05)), (units, units), "{}", kind.name());
+        let unit_pages = kind.footprint_pages(0.05) / units;
+        let mut requests = vec![0_u64; units as usize];
+        for r in kind.generate(0.05, 1) {
+            assert_eq!(r.context, r.device, "a unit is all that the trace knows");
+            assert!(
+                (r.offset + r.bytes).div_ceil(PAGE_BYTES) <= unit_pages
+                    && r.end.unwrap() <= unit_pages * PAGE_BYTES
+            );
+            requests[r.device as usize] += 1;
+        }
+        assert!(requests.iter().all(|n| *n > 0), "{requests:?}");
+    }
+    // Fewer, not smaller than a scan, at a small scale.
+    assert_eq!(Kind::Oltp.units(0.002), 4);
+}
+
+/// No file has a unit to itself: the ends of several scans are in one.
+#[test]
+fn scans_of_oltp_share_units() {
+    let mut ends: std::collections::HashMap<u32, Vec<u64>> = std::collections::HashMap::new();
+    let mut shared = 0;
+    for r in Kind::Oltp.generate(1.0, 1).take(20_000) {
+        let of_unit = ends.entry(r.device).or_default();
+        // A run that was not the last to be asked for in its unit goes on.
+        shared += u64::from(of_unit.iter().rev().skip(1).take(8).any(|end| *end == r.offset));
+        of_unit.push(r.offset + r.bytes);
+    }
+    assert!(shared > 1_000, "{shared}");
+}
+
+#[test]
+fn the_files_of_multi_lie_over_the_whole_drive_and_none_on_another() {
+    let mut files = std::collections::BTreeMap::new();
+    for r in Kind::Multi.generate(0.05, 1) {
+        let of = files.entry(r.context).or_insert((r.offset, r.end.unwrap()));
+        *of = (of.0.min(r.offset), r.end.unwrap());
+    }
+    let extents: Vec<(u64, u64)> = files.into_values().collect();
+    assert!(
+        extents.windows(2).all(|pair| pair[0].1 <= pair[1].0),
+        "in order of their numbers, none overlaps"
+    );
+    assert!(extents[0].0 < DRIVE_BYTES / 100 && extents.last().unwrap().1 > DRIVE_BYTES / 10 * 9);
+    assert!(extents.last().unwrap().1 <= DRIVE_BYTES);
 }

@@ -8,8 +8,9 @@ use super::{Kind, PAGE_BYTES, Permutation, REQUESTED_BYTES, Shape};
 use crate::workload::draw::Draw;
 use crate::workload::trace::{Op, Record};
 
-/// Parts of the index, each a file: the SPC web-search traces address six storage units.
-const FILES: u64 = 6;
+/// Storage units of the SPC web-search traces, each a device with addresses of its own and a part of the
+/// index.
+pub(super) const UNITS: u64 = 6;
 /// Pages a request and its share: 8 KB to 32 KB with a mean near 15.5 KB, as in the SPC web-search traces.
 const SIZES: &[(u64, f64)] = &[(2, 0.50), (4, 0.23), (6, 0.10), (8, 0.17)];
 
@@ -39,7 +40,7 @@ pub struct Websearch {
     /// Where a run may go on.
     last_end: u64,
     /// Requests so far and random ones among them: the share is steered, since runs also end at the end of a
-    /// file or where another run happens to have ended before.
+    /// unit or where another run happens to have ended before.
     requests: u64,
     randoms: u64,
     shape: Shape,
@@ -54,7 +55,7 @@ impl Websearch {
     /// The same with another shape.
     pub fn of_shape(scale: f64, seed: u64, shape: Shape) -> Websearch {
         let mut draw = Draw::new(seed, "trace websearch");
-        let pages = Kind::Websearch.footprint_pages(scale) / (PLACE_PAGES * FILES) * (PLACE_PAGES * FILES);
+        let pages = Kind::Websearch.footprint_pages(scale) / (PLACE_PAGES * UNITS) * (PLACE_PAGES * UNITS);
         let places = pages / PLACE_PAGES;
         let order = Permutation::new(places, draw.word());
         Websearch {
@@ -74,7 +75,7 @@ impl Websearch {
 
     /// Where a random request goes.
     fn elsewhere(&mut self, pages: u64) -> u64 {
-        let file_pages = self.pages / FILES;
+        let unit_pages = self.pages / UNITS;
         self.randoms += 1;
         let place = if self.visited > 0 && self.draw.unit() < self.shape.revisits {
             // Popular places are those visited first, whatever their address.
@@ -85,8 +86,8 @@ impl Websearch {
             self.visited - 1
         };
         let page = self.order.at(place) * PLACE_PAGES;
-        // Not across the end of a file.
-        page - (page % file_pages + pages).saturating_sub(file_pages)
+        // Not across the end of a unit.
+        page - (page % unit_pages + pages).saturating_sub(unit_pages)
     }
 }
 
@@ -99,23 +100,24 @@ impl Iterator for Websearch {
         }
         self.at += self.draw.exponential() / (RATE_PER_S * self.shape.rate);
         let pages = pick(&mut self.draw, SIZES);
-        let file_pages = self.pages / FILES;
+        let unit_pages = self.pages / UNITS;
         let owed = Kind::Websearch.random_share() * (self.requests + 1) as f64 - self.randoms as f64;
         let random = self.visited == 0 || self.draw.unit() < owed / STEERING;
         self.requests += 1;
-        let room = file_pages - self.last_end % file_pages;
+        // Nothing at the end of a unit: what follows is another one.
+        let room = (unit_pages - self.last_end % unit_pages) % unit_pages;
         let page = if random || room < pages { self.elsewhere(pages) } else { self.last_end };
         self.last_end = page + pages;
         self.left = self.left.saturating_sub(pages);
-        let file = page / file_pages;
+        let (unit, within) = (page / unit_pages, page % unit_pages);
         Some(Record {
             at: Some(Nanos::from_secs_f64(self.at)),
-            device: 0,
-            context: file as u32,
+            device: unit as u32,
+            context: unit as u32,
             op: Op::Read,
-            offset: page * PAGE_BYTES,
+            offset: within * PAGE_BYTES,
             bytes: pages * PAGE_BYTES,
-            end: Some((file + 1) * file_pages * PAGE_BYTES),
+            end: Some(unit_pages * PAGE_BYTES),
         })
     }
 }

@@ -43,6 +43,8 @@ struct Spinning {
     current: Option<(DiskRequest, Nanos)>,
     sectors_per_block: u64,
     blocks: u64,
+    /// Devices that divide the drive; 0: not known.
+    devices: u64,
 }
 
 /// The disk and its scheduler.
@@ -67,14 +69,15 @@ impl ScheduledDrive {
         ScheduledDrive { below: Below::Instant, counts: DiskCounts::default() }
     }
 
-    /// A drive at rest; `block_bytes` is a multiple of 512.
-    pub(super) fn new(spec: &DriveSpec, block_bytes: u64) -> ScheduledDrive {
+    /// A drive at rest; `block_bytes` is a multiple of 512, `devices` that of [`super::SystemSpec`].
+    pub(super) fn new(spec: &DriveSpec, block_bytes: u64, devices: u64) -> ScheduledDrive {
         let drive = Drive::new(spec);
         let sectors_per_block = (block_bytes / SECTOR_BYTES).max(1);
         let blocks = (drive.sectors() / sectors_per_block).max(1);
         let merge = (MERGED_BYTES_MAX / block_bytes).max(1);
         let queue = Deadline::new(merge);
-        let spinning = Spinning { drive, queue, waiting: 0, current: None, sectors_per_block, blocks };
+        let spinning =
+            Spinning { drive, queue, waiting: 0, current: None, sectors_per_block, blocks, devices };
         ScheduledDrive { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
     }
 
@@ -151,14 +154,41 @@ impl ScheduledDrive {
 }
 
 impl Spinning {
-    /// Disk address, in blocks, of a block key. Devices begin spread over the drive by the golden ratio, and an address
-    /// beyond its end starts again at its beginning: runs stay runs, distances stay distances, and a trace of a
-    /// larger disk can be replayed. What is one block in a cache is never two.
+    /// Disk address, in blocks, of a block key. Devices of a known number have equal parts of the drive, one behind
+    /// the other; else they begin spread over it by the golden ratio. An address beyond the drive's end starts again
+    /// at its beginning: runs stay runs, distances stay distances, and a trace of a larger disk can be replayed.
+    /// What is one block in a cache is never two.
     fn address(&self, key: u64) -> u64 {
         const GOLDEN: f64 = 0.618_033_988_749_894_9;
         let device = key >> DEVICE_SHIFT;
         let block = key & ((1 << DEVICE_SHIFT) - 1);
+        if let Some(part) = self.blocks.checked_div(self.devices) {
+            return (device % self.devices * part + block) % self.blocks;
+        }
         let share = (device as f64 * GOLDEN) % 1.0;
         ((share * self.blocks as f64) as u64 + block) % self.blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_a_known_number_divide_the_whole_drive() {
+        let spec = seekless_model::drive::catalogue::get("cheetah-9lp").unwrap();
+        let address = |devices, device: u64, block| {
+            let Below::Drive(s) = ScheduledDrive::new(&spec, 4096, devices).below else {
+                unreachable!("there is a drive")
+            };
+            (s.address((device << DEVICE_SHIFT) + block), s.blocks)
+        };
+        let (_, blocks) = address(24, 0, 0);
+        let starts: Vec<u64> = (0..24).map(|device| address(24, device, 0).0).collect();
+        assert_eq!((starts[0], starts[23]), (0, blocks / 24 * 23));
+        assert!(starts.windows(2).all(|pair| pair[1] - pair[0] == blocks / 24));
+        assert_eq!(address(24, 5, 77).0, starts[5] + 77, "runs stay runs");
+        // The devices of a trace of any number are spread by the golden ratio.
+        assert_eq!(address(0, 1, 0).0, (0.618_033_988_749_894_9 * blocks as f64) as u64);
     }
 }

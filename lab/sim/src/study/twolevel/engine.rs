@@ -240,10 +240,9 @@ impl Simulation {
         Ok(Simulation {
             levels,
             network: spec.network,
-            disk: spec
-                .drive
-                .as_ref()
-                .map_or_else(ScheduledDrive::instant, |d| ScheduledDrive::new(d, spec.block_bytes)),
+            disk: spec.drive.as_ref().map_or_else(ScheduledDrive::instant, |d| {
+                ScheduledDrive::new(d, spec.block_bytes, spec.devices)
+            }),
             timing: spec.timing,
             rules,
             entering: Vec::new(),
@@ -369,7 +368,8 @@ impl Simulation {
             native = first + split.bypass.min(last - first + 1);
             self.bypass(at, context, first, native - 1, limit, &own, &mut wait);
         }
-        let native_last = last.saturating_add(split.readmore).min(limit.max(last));
+        // Coordinators work on block addresses: only the end of the device bounds what they add.
+        let native_last = last.saturating_add(split.readmore).min(last | DEVICE_LAST);
         if native <= native_last {
             self.native(at, context, (native, last, native_last, limit), split.demand_first, &own, &mut wait);
         }
@@ -468,8 +468,10 @@ impl Simulation {
         let plan = level.prefetcher.access(&access, &mut level.cache);
         // The prefetch, without what is cached, joins the missing blocks it directly continues.
         let mut ahead = 0;
+        // Where the prefetcher stops: at the end of the file if it knows files, else at that of the device.
+        let end = if level.prefetcher.knows_files() { limit } else { last | DEVICE_LAST };
         let run_last =
-            plan.run.map(|run| run.last.min(limit).min(run.first.saturating_add(REQUEST_BLOCKS_MAX)));
+            plan.run.map(|run| run.last.min(end).min(run.first.saturating_add(REQUEST_BLOCKS_MAX)));
         if let (Some(run), Some(run_last)) = (plan.run, run_last) {
             for block in run.first..=run_last {
                 if missing.last().is_some_and(|(_, end)| block <= *end) {
@@ -526,9 +528,6 @@ impl Simulation {
     fn send(&mut self, at: usize, fetch: u32, context: u32, limit: u64) {
         let Fetch { first, last, apart, .. } = self.fetches.items[fetch as usize];
         if at + 1 < self.levels.len() {
-            // The end of a file is known where the file system is; below are blocks up to the end of the device.
-            let limit =
-                if self.rules.file_end_below { limit.max(last) } else { limit.max(last | DEVICE_LAST) };
             self.serve(at + 1, context, first, last, limit, Who::Fetch(fetch));
             return;
         }

@@ -18,6 +18,7 @@ use seekless_model::drive::DriveSpec;
 use seekless_model::workload::draw::Draw;
 use seekless_model::workload::generate::{Kind, PAGE_BYTES, Shape};
 
+use super::disk::DEVICE_SHIFT;
 use super::engine::{RunOutcome, Simulation};
 use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec};
 
@@ -181,7 +182,7 @@ pub struct Study {
 /// What PFC does not say and the result may hang on; the default is what the study takes for likely.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choices {
-    /// What a miss waits for, and which level knows the end of a file.
+    /// What a miss waits for.
     pub rules: ServiceRules,
     /// Which rule of Linux's read-ahead.
     pub linux: LinuxRule,
@@ -189,7 +190,8 @@ pub struct Choices {
     pub second_chance: SecondChance,
     /// Factor on the times of a trace that has times: 2 is half the request rate.
     pub stretch: f64,
-    /// Requests under way at once of a trace that has no times.
+    /// Requests under way at once of a trace that has no times, Multi: each of its three applications waits
+    /// for its own.
     pub clients: u32,
     /// What of the traces PFC does not state.
     pub shape: Shape,
@@ -204,25 +206,27 @@ impl Default for Choices {
             linux: LinuxRule::Window,
             second_chance: SecondChance::SetEnd,
             stretch: 1.0,
-            clients: 1,
+            clients: APPLICATIONS,
             shape: Shape::default(),
             sarc: SarcParams::default(),
         }
     }
 }
 
+/// Applications of Multi, which run at once: "the concurrent execution of three applications" (PFC, section
+/// 4.2).
+pub const APPLICATIONS: u32 = 3;
+
 /// From where to where SARC's p is drawn, blocks: PFC does not print its own. g is a third of it.
 pub const SARC_P: std::ops::RangeInclusive<u32> = 8..=32;
 
 impl Choices {
-    /// What PFC leaves open, drawn by a seed: the traces' shape, SARC's p, whether L2 knows where a file
-    /// ends.
+    /// What PFC leaves open, drawn by a seed: the traces' shape and SARC's p.
     pub fn drawn(seed: u64) -> Choices {
         let mut draw = Draw::new(seed, "pfc choices");
         let p = SARC_P.start() + draw.below(u64::from(SARC_P.end() - SARC_P.start() + 1)) as u32;
-        let rules = ServiceRules { file_end_below: draw.unit() < 0.5, ..ServiceRules::default() };
         let sarc = SarcParams { degree: p, trigger_distance: p / 3, ..SarcParams::default() };
-        Choices { rules, sarc, shape: Shape::drawn(seed), ..Choices::default() }
+        Choices { sarc, shape: Shape::drawn(seed), ..Choices::default() }
     }
 }
 
@@ -233,12 +237,15 @@ pub fn requests(kind: Kind, scale: f64, seed: u64) -> Vec<BlockRequest> {
 
 fn requests_of_shape(kind: Kind, scale: f64, seed: u64, shape: Shape) -> Vec<BlockRequest> {
     kind.of_shape(scale, seed, shape)
-        .map(|r| BlockRequest {
-            at: r.at.unwrap_or_default(),
-            context: r.context,
-            first: r.offset / PAGE_BYTES,
-            last: (r.offset + r.bytes - 1) / PAGE_BYTES,
-            limit: r.end.map_or(u64::MAX >> 24, |e| (e - 1) / PAGE_BYTES),
+        .map(|r| {
+            let device = u64::from(r.device) << DEVICE_SHIFT;
+            BlockRequest {
+                at: r.at.unwrap_or_default(),
+                context: r.context,
+                first: device + r.offset / PAGE_BYTES,
+                last: device + (r.offset + r.bytes - 1) / PAGE_BYTES,
+                limit: device + r.end.map_or((1 << DEVICE_SHIFT) - 1, |end| (end - 1) / PAGE_BYTES),
+            }
         })
         .collect()
 }
@@ -277,7 +284,7 @@ struct Run {
 }
 
 impl Run {
-    fn of(case: Case, coordination: Coordination, drive: &DriveSpec, choices: &Choices) -> Run {
+    fn of(case: Case, coordination: Coordination, study: &Study, choices: &Choices) -> Run {
         let (replacement, prefetch) = native(PREFETCHERS[case.prefetcher], choices);
         let level = |capacity_blocks, coordination| LevelSpec {
             replacement,
@@ -292,7 +299,8 @@ impl Run {
         let system = SystemSpec {
             levels: vec![level(case.l1_blocks, Coordination::None), level(case.l2_blocks, coordination)],
             network: Network::PFC,
-            drive: Some(drive.clone()),
+            drive: Some(study.drive.clone()),
+            devices: case.trace.units(study.scale),
             block_bytes: PAGE_BYTES,
             timing,
         };
@@ -342,7 +350,7 @@ impl Plan {
                 let of = place(&mut plan.runs, |(s, _)| *s == source, || (source, Vec::new()));
                 let runs = &mut plan.runs[of].1;
                 let cells = study.coordinators.iter().map(|coordination| {
-                    let run = Run::of(case, *coordination, &study.drive, choices);
+                    let run = Run::of(case, *coordination, study, choices);
                     (of, place(runs, |r| *r == run, || run.clone()))
                 });
                 rows.push((case, cells.collect()));
@@ -450,14 +458,46 @@ mod tests {
     }
 
     #[test]
+    fn multi_has_three_requests_under_way_and_the_others_go_by_their_times() {
+        let study = small(vec![]);
+        let timing = |kind| {
+            let case = cases(1.0).into_iter().find(|c| c.trace == kind).unwrap();
+            Run::of(case, Coordination::None, &study, &Choices::default()).system.timing
+        };
+        assert_eq!(timing(Kind::Multi), Pacing::Closed { clients: 3 });
+        assert_eq!(timing(Kind::Oltp), Pacing::Trace { stretch: 1.0 });
+        assert_eq!(timing(Kind::Websearch), Pacing::Trace { stretch: 1.0 });
+    }
+
+    /// "Addresses over the drive, not one contiguous area": each tenth of the drive is asked for something.
+    #[test]
+    fn the_addresses_of_every_trace_go_over_the_whole_drive() {
+        let drive = seekless_model::drive::catalogue::get("cheetah-9lp").unwrap();
+        let blocks = drive.capacity().0 / PAGE_BYTES;
+        for kind in Kind::ALL {
+            let scale = 1.0;
+            let part = blocks / kind.units(scale);
+            let mut tenths = [0_u64; 10];
+            for r in requests(kind, scale, 1) {
+                let (device, block) = (r.first >> DEVICE_SHIFT, r.first & ((1 << DEVICE_SHIFT) - 1));
+                assert!(
+                    device < kind.units(scale) && block < part,
+                    "{}: no two share an address",
+                    kind.name()
+                );
+                tenths[((device * part + block) * 10 / blocks).min(9) as usize] += 1;
+            }
+            assert!(tenths.iter().all(|n| *n > 0), "{}: {tenths:?}", kind.name());
+        }
+    }
+
+    #[test]
     fn drawn_choices_are_the_seeds_own() {
         let drawn: Vec<Choices> = (1..=20).map(Choices::drawn).collect();
         assert_eq!(drawn[4], Choices::drawn(5));
         assert!(
             drawn.iter().all(|c| SARC_P.contains(&c.sarc.degree) && c.sarc.trigger_distance < c.sarc.degree)
         );
-        assert!(
-            drawn.iter().any(|c| c.rules.file_end_below) && drawn.iter().any(|c| !c.rules.file_end_below)
-        );
+        assert!(drawn.iter().all(|c| c.clients == APPLICATIONS && c.rules == ServiceRules::default()));
     }
 }

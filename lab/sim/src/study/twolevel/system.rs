@@ -74,8 +74,6 @@ pub enum Waiting {
 pub struct ServiceRules {
     /// What a request that misses waits for, at every level.
     pub waiting: Waiting,
-    /// The levels below the first know where a file ends, and fetch nothing behind it.
-    pub file_end_below: bool,
 }
 
 /// The whole system.
@@ -87,6 +85,9 @@ pub struct SystemSpec {
     pub network: Network,
     /// `None`: what lies below takes no time (counts only).
     pub drive: Option<DriveSpec>,
+    /// Devices of the trace, which divide the drive into equal parts; 0: not known, and they begin spread
+    /// over the drive by the golden ratio.
+    pub devices: u64,
     /// Bytes a block, a multiple of 512.
     pub block_bytes: u64,
     /// How requests are issued.
@@ -104,6 +105,7 @@ pub struct BlockRequest {
     pub first: u64,
     /// Last block.
     pub last: u64,
-    /// Last block of the file, device or whatever it is: nothing is fetched ahead beyond.
+    /// Last block of the file. Only a prefetcher that knows files stops there
+    /// ([`seekless_levels::prefetch::Algorithm::knows_files`]).
     pub limit: u64,
 }
