@@ -26,7 +26,7 @@ from . import _library
 from ._library import LibraryNotFound
 
 __all__ = ["Failure", "Item", "LibraryNotFound", "Ordered", "order"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 AnyPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 

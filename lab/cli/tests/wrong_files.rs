@@ -190,12 +190,12 @@ fn numbers_and_units_that_an_option_does_not_take() {
 #[test]
 fn only_commands_that_file_sets_ask_take_their_share() {
     for (command, takes) in [("serve", false), ("daemon", true), ("run", true), ("sim serve", true)] {
-        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let words: Vec<&str> = command.split(' ').chain(["--share", "x"]).collect();
         // `run` is a command of both programs.
         let of_laboratory = words[0] == "sim";
         let program = if of_laboratory { SEEKLESS_LAB.into() } else { SEEKLESS.clone() };
-        let help = Command::new(program).args(words).output().unwrap();
-        let help = String::from_utf8(help.stdout).unwrap();
-        assert_eq!(help.contains("--share <SHARE>"), takes, "{command}");
+        let said = Command::new(program).args(words).output().unwrap();
+        let said = String::from_utf8(said.stderr).unwrap();
+        assert_eq!(said.contains("invalid value 'x' for '--share <SHARE>'"), takes, "{command}: {said}");
     }
 }

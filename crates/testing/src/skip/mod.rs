@@ -40,7 +40,8 @@ mod tests {
     fn a_skip_fails_in_ci_where_all_is_there() {
         let passes = |ci: &str| {
             let me = std::env::current_exe().unwrap();
-            let run = Command::new(me).args(["tests::skips", "--exact", "--ignored"]).env("CI", ci).output();
+            let run =
+                Command::new(me).args(["skip::tests::skips", "--exact", "--ignored"]).env("CI", ci).output();
             run.unwrap().status.success()
         };
         assert!(passes("false"));
