@@ -330,7 +330,14 @@ fn only_the_folders_named_are_served() {
         assert!(fs::read(&outside).unwrap() == other);
         let watch = watching.watch();
         assert!(watch.outside >= 1 && watch.held == 0, "{scope}: {watch:?}");
-        assert!(fs::read(&inside).unwrap() == content);
+        // On a busy machine an announcement may be answered before its read is held.
+        for _ in 0..20 {
+            assert!(fs::read(&inside).unwrap() == content);
+            if watching.watch().held > 0 {
+                break;
+            }
+            evict(&inside);
+        }
         assert!(watching.watch().held >= 1, "{scope}: {:?}", watching.watch());
     }
 }
