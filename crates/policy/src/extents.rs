@@ -479,7 +479,8 @@ impl<F: Copy + Ord> Extents<F> {
         for &(at, Extent { end: until, facts, handle }) in old.iter() {
             self.recency.remove(handle);
             self.pinned_ranges -= usize::from(facts.pinned);
-            self.occupied -= if facts.occupies() { until - at } else { 0 };
+            let bytes = if facts.occupies() { until - at } else { 0 };
+            self.occupied = self.occupied.saturating_sub(bytes);
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
             put(at, until.min(start), Some(facts), false);
             put(cursor, from, None, true);
@@ -497,7 +498,7 @@ impl<F: Copy + Ord> Extents<F> {
         for &(from, to, facts) in new.iter() {
             let handle = self.recency.add((file, from));
             self.pinned_ranges += usize::from(facts.pinned);
-            self.occupied += if facts.occupies() { to - from } else { 0 };
+            add(&mut self.occupied, if facts.occupies() { to - from } else { 0 });
             of_file.insert(from, Extent { end: to, facts, handle });
         }
         if of_file.is_empty() {
@@ -520,10 +521,15 @@ impl<F: Copy + Ord> Extents<F> {
         if of_file.is_empty() {
             self.files.remove(&file);
         }
-        self.occupied -= if facts.occupies() { end - start } else { 0 };
+        let bytes = if facts.occupies() { end - start } else { 0 };
+        self.occupied = self.occupied.saturating_sub(bytes);
         if facts.pinned {
             self.pinned_ranges -= 1;
-            self.forgotten_pins.push((file, start, end));
+            // Parts of a page may have had facts of their own; what was pinned are whole pages.
+            match self.forgotten_pins.last_mut() {
+                Some((last, _, upto)) if (*last, *upto) == (file, start) => *upto = end,
+                _ => self.forgotten_pins.push((file, start, end)),
+            }
         }
         match facts.state {
             State::Unread(_) => add(&mut self.account.totals.forgotten_fresh, end - start),
