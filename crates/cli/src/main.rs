@@ -8,7 +8,7 @@ mod laboratory;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_program::{ConfigArgs, ConfigOptions, EXIT_STATUS, LogOptions, PageCommand, words_in_force};
 
 /// Serve several times more from the same hard disks, without changing the server.
@@ -95,15 +95,7 @@ fn dispatch(seekless: Seekless) -> Result<ExitCode, Fault> {
     let exit = match seekless.command {
         Command::Run(args) => return seekless_daemon::cli::run_run(args),
         Command::Laboratory(command) => return Err(command.start(seekless.log.log_format)),
-        Command::Config(args) => args.run(&program(), seekless.config.config)?,
-        other => ours(other)?,
-    };
-    Ok(ExitCode::from(exit as u8))
-}
-
-fn ours(command: Command) -> Result<Exit, Fault> {
-    match command {
-        Command::Run(_) | Command::Laboratory(_) | Command::Config(_) => Ok(Exit::Ok),
+        Command::Config(args) => args.run(&program(), seekless.config.config),
         Command::Daemon(args) => seekless_daemon::cli::run_daemon(args),
         Command::Watch(args) => seekless_daemon::cli::run_watch(args, words_in_force()),
         Command::Observe(args) => seekless_daemon::cli::run_observe(args),
@@ -121,7 +113,8 @@ fn ours(command: Command) -> Result<Exit, Fault> {
         Command::Order(args) => seekless_order::cli::run(args),
         Command::CatSet(args) => seekless_order::cat::run(args),
         Command::Pages(command) => command.run(program()),
-    }
+    }?;
+    Ok(ExitCode::from(exit as u8))
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ pub static SEEKLESS: LazyLock<PathBuf> = LazyLock::new(|| match option_env!("CAR
     None => built("seekless-cli", "seekless"),
 });
 
-/// What a package builds, beside the test programs, brought up to date first: `cargo test` builds the binary for us,
-/// but not another package's, nor a library nothing links, and one of yesterday would be tested in its place.
+/// What a package builds, beside the test programs and brought up to date. `cargo test` builds the binary of
+/// this package, but neither another package's nor a library that nothing links: an old one would be tested.
 fn built(package: &str, file: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().and_then(Path::parent).unwrap();

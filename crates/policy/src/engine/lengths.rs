@@ -23,7 +23,7 @@ use super::DiskEngine;
 use super::follow::next_page;
 use crate::config::KERNEL_READ_AHEAD;
 use crate::sizing::controller::Situation;
-use crate::{EndEvidence, LongestWait, PAGE, Stream};
+use crate::{EndEvidence, FileId, LongestWait, PAGE, Stream};
 
 /// How often the sizing algorithm is updated, and how soon after the start the highest bitrate is first
 /// computed, because a start size may be far off. Far below any interval at which a size is adjusted.
@@ -173,10 +173,13 @@ impl DiskEngine {
         counts.then(|| known().or_else(|| self.following.table.run_rest(stream))).flatten()
     }
 
-    /// Configured bitrate, else the one given for the file.
+    /// Configured bitrate, else the one given for the file, bytes a second.
+    pub(super) fn told_of(&self, file: FileId) -> Option<u64> {
+        self.config.bitrate.or_else(|| self.files.bitrate(file))
+    }
+
     fn told(&self, stream: &Stream) -> Option<f64> {
-        let told = self.config.bitrate.or_else(|| self.files.bitrate(stream.file));
-        told.map(|b| b as f64)
+        self.told_of(stream.file).map(|b| b as f64)
     }
 
     /// Configured bitrate, else the one given for the file, else the observed one.

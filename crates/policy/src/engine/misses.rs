@@ -94,7 +94,7 @@ impl DiskEngine {
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
         }
-        let bitrate = self.config.bitrate.or_else(|| self.files.bitrate(request.file)).unwrap_or(0);
+        let bitrate = self.told_of(request.file).unwrap_or(0);
         if !self.config.follows() {
             // No streams whose bitrates could be ranked.
             let highest = &mut self.following.highest_bitrate;
