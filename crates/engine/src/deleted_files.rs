@@ -6,8 +6,8 @@
 //! the server.
 //!
 //! The thread makes every call on files that a file system can block: it also closes them, and checks what of
-//! them is still in memory. If such a call hangs, neither the disk's reads nor its clients wait; evictions are
-//! then noticed by the next miss.
+//! them is still in memory. If such a call hangs, neither the disk's reads nor its clients wait; evictions
+//! are then noticed by the next miss.
 
 use std::collections::HashMap;
 use std::io;

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde_json::{Map, Value};
 
-/// The settings that these words give, each NAME=VALUE, over the defaults of `T`. Of two with one name the last
-/// counts.
+/// The settings that these words give, each NAME=VALUE, over the defaults of `T`. Of two with one name the
+/// last counts.
 ///
 /// # Errors
 /// No NAME=VALUE, a wrong value, or an unknown name; then the text lists those there are.

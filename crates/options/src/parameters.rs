@@ -31,6 +31,9 @@ pub const MOVED: [&str; 12] = [
 #[derive(Args, Clone, Debug, Default)]
 pub struct Parameters {
     /// Parameters of the papers, as NAME=VALUE,...; an unknown name is answered by all names
+    ///
+    /// Names: start-size, adjust-by, adjust-interval, step-size, score-deflation-factor, adjust-busy,
+    /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = known, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     parameter: Vec<String>,
 }
@@ -39,7 +42,8 @@ pub struct Parameters {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct ParameterValues {
-    /// First automatic size, 4KiB to --size-max. None: the size last used on that disk, else from its profile.
+    /// First automatic size, 4KiB to --size-max. None: the size last used on that disk, else from its
+    /// profile.
     pub(crate) start_size: Option<Bytes>,
     /// `model` (of disk, memory and clients; needs --ahead on) or `gradient` (the paper's controller).
     pub(crate) adjust_by: Option<AdjustBy>,
@@ -55,16 +59,17 @@ pub(crate) struct ParameterValues {
     /// Bytes evicted before use, as a part of the bytes requested, above which the time to eviction sets the
     /// size, 0 to 100.
     adjust_evict: f64,
-    /// With --prefetch competitive: begin each stream with 16 pages and double them, as the paper does, instead
-    /// of reading the whole length at once.
+    /// With --prefetch competitive: begin each stream with 16 pages and double them, as the paper does,
+    /// instead of reading the whole length at once.
     slow_start: bool,
-    /// Reads in flight on one disk, 1 to 64: 1 is strictly serial; from 2 on the next read is submitted shortly
-    /// before the last one ends.
+    /// Reads in flight on one disk, 1 to 64: 1 is strictly serial; from 2 on the next read is submitted
+    /// shortly before the last one ends.
     in_flight: u32,
     /// With in-flight 2 or more: submit the next read when this many bytes of the last are missing, at most
     /// 1GiB.
     overlap: Bytes,
-    /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have arrived.
+    /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have
+    /// arrived.
     answer_late: bool,
     /// One queue for all disks, as in \[L\], instead of one for each. The driver has it.
     pub(crate) single_queue: bool,

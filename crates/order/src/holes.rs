@@ -1,7 +1,7 @@
 //! Where a file has data: `SEEK_DATA` and `SEEK_HOLE`.
 //!
-//! A hole has no place on the disk. Space that was allocated and never written has one, but no data. A read of
-//! either fills memory with zeros and evicts other files.
+//! A hole has no place on the disk. Space that was allocated and never written has one, but no data. A read
+//! of either fills memory with zeros and evicts other files.
 
 use std::os::fd::AsFd;
 

@@ -47,7 +47,8 @@ pub enum LogFormat {
 
 /// Runs the program `name` with the words of this process: parses them, starts the log, and carries out the
 /// command. `command` is the parser of `P` as the program shows it; if [`ConfigOptions`] are in it, a
-/// configuration file is read first. `moved`: options of the release before. A panic is one line and status 1.
+/// configuration file is read first. `moved`: options of the release before. A panic is one line and status
+/// 1.
 pub fn run<P: Parser>(
     name: &'static str,
     command: clap::Command,

@@ -1,5 +1,5 @@
-//! Options of the release before. Each works once more, on the command line and in the configuration file, with
-//! one line that says what to write now; the next release refuses it.
+//! Options of the release before. Each works once more, on the command line and in the configuration file,
+//! with one line that says what to write now; the next release refuses it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -24,13 +24,13 @@ pub struct LibraryOptions {
     #[arg(long, value_name = "KIND", default_value = "videos", hide_short_help = true)]
     pub content: Content,
     /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, hide_short_help = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, hide_short_help = true, hide_long_help = true)]
     pub hd_share: f64,
     /// Zipf exponent of the popularity
     #[arg(long, value_name = "EXPONENT", default_value_t = 0.8, hide_short_help = true)]
     pub zipf: f64,
     /// Seed of the library (not of the requests)
-    #[arg(long, value_name = "SEED", default_value_t = 1, hide_short_help = true)]
+    #[arg(long, value_name = "SEED", default_value_t = 1, hide_short_help = true, hide_long_help = true)]
     pub catalogue_seed: u64,
 }
 

@@ -176,7 +176,7 @@ struct LoadArgs {
     #[command(flatten)]
     from: SeedOption,
     /// Search: result of an earlier search; the two rates next to it are tried first
-    #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "RATE", value_parser = positive, hide = true)]
     expected: Option<f64>,
     #[command(flatten)]
     holds: HoldsOption,
