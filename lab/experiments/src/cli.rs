@@ -17,6 +17,7 @@ use crate::{against, compare, demo, file_server, live, report, sheet, sim, small
 pub enum LabCommand {
     /// Show the scenarios that come with the program
     List {
+        /// Where the result goes
         #[command(flatten)]
         json: JsonOption,
     },
@@ -32,6 +33,7 @@ pub enum LabCommand {
     Report {
         /// Folder of the run
         dir: PathBuf,
+        /// Where the result goes
         #[command(flatten)]
         json: JsonOption,
     },
@@ -40,8 +42,10 @@ pub enum LabCommand {
         /// Folders of runs
         #[arg(required = true)]
         dirs: Vec<PathBuf>,
+        /// Where the records are
         #[command(flatten)]
         kept: RecordsOption,
+        /// Where the result goes
         #[command(flatten)]
         json: JsonOption,
     },
@@ -50,11 +54,13 @@ pub enum LabCommand {
         /// Write nothing; end with status 1 if a page is not what the records give
         #[arg(long)]
         check: bool,
+        /// Where the records are
         #[command(flatten)]
         kept: RecordsOption,
         /// Folder of the pages
         #[arg(long, value_name = "DIR", default_value = report::pages::FOLDER)]
         out: PathBuf,
+        /// Where the result goes
         #[command(flatten)]
         json: JsonOption,
     },
@@ -64,8 +70,10 @@ pub enum LabCommand {
         /// each breach
         #[arg(long)]
         check: bool,
+        /// Where the records are
         #[command(flatten)]
         kept: RecordsOption,
+        /// Where the result goes
         #[command(flatten)]
         json: JsonOption,
     },

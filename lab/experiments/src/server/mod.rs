@@ -93,11 +93,6 @@ impl Server {
         Server::run("nginx", command, port, site)
     }
 
-    /// SIGKILL.
-    pub(crate) fn kill(mut self) {
-        self.process.kill();
-    }
-
     fn attempt(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
         let port = free_port()?;
         let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
