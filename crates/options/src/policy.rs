@@ -41,6 +41,10 @@ pub struct PolicyOptions {
     /// machine or control group]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
+    /// Let disks sleep: read for all streams at once, as much as the budget holds, then nothing until the first
+    /// of them is about to run dry; no work of Seekless's own wakes a disk. For a disk with little to do
+    #[arg(long)]
+    pub quiet: bool,
     /// How long a client may wait because the pieces of others are long: a time of 1ms to 1h, auto (about as
     /// long as with the kernel's own read-ahead), or off (only throughput counts)
     #[arg(long, default_value = "auto", value_name = "WAIT", help_heading = BOUNDS)]
@@ -134,6 +138,9 @@ impl PolicyOptions {
                 config.read_max = config.read_max.max(size_max);
             }
         }
+        if self.quiet && (!ahead || mode != Mode::Both) {
+            return usage("--quiet reads long ahead, so it needs --mode both and --ahead on".into());
+        }
         if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
             return usage(format!(
                 "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
@@ -150,6 +157,7 @@ impl PolicyOptions {
             budget: self.budget,
             hold: self.hold.unwrap_or(preset.hold),
             longest_wait: self.longest_wait,
+            quiet: self.quiet,
             ..AheadConfig::default()
         });
         config.start_size = self.table2.start_size;
@@ -171,6 +179,7 @@ impl PolicyOptions {
         words.extend(self.budget.map(|b| format!("--budget={b}")));
         words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
         words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
+        words.extend(self.quiet.then(|| "--quiet".to_string()));
         words.extend(self.slow_start.then(|| "--slow-start".to_string()));
         words.extend(self.table2.to_args());
         words
@@ -208,6 +217,8 @@ mod tests {
             assert!(fault(&["--budget", budget]).contains("write 8MiB or more"), "{budget}");
         }
         assert!(choice(&["--budget", "8MiB"]).is_ok());
+        assert!(fault(&["--quiet", "--ahead", "off"]).contains("--ahead on"));
+        assert!(fault(&["--quiet", "--preset", "libception"]).contains("--ahead on"));
         assert!(fault(&["--adjust-busy", "1.5"]).contains("--adjust-busy = 1.5"));
         assert!(fault(&["--adjust-interval", "0"]).contains("--adjust-interval"));
         assert!(fault(&["--start-size", "64MiB"]).contains("--start-size"));
@@ -279,6 +290,7 @@ mod tests {
             &["--preset", "asap", "--hold", "on", "--adjust-interval", "90ms"],
             &["--prefetch", "auto", "--start-size", "3MiB", "--adjust-interval", "7.5", "--scale", "0.45"],
             &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
+            &["--quiet", "--budget", "2GiB"],
             &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB"],
         ] {
             let again = parsed(words).to_args();

@@ -112,6 +112,7 @@ scenarios![
     "pfc-table1",
     "pfc-table1-cells",
     "prove",
+    "quiet",
     "restic",
     "sensitivity",
     "serve-vs-nginx",

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
 use crate::serving::{
-    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, TreeLoad, profile_of, readahead,
-    scheduler,
+    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, Standby, TreeLoad, profile_of,
+    readahead, scheduler,
 };
 
 /// Headings of what `--help` shows and `-h` does not.
@@ -233,6 +233,12 @@ struct ServerArgs {
     /// Requests the scheduler holds
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     nr_requests: u32,
+    /// Time without a command after which a drive stops [default: never]
+    #[arg(long, value_name = "TIME", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
+    standby: Option<Nanos>,
+    /// With --standby: time until a drive that has stopped is ready
+    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
+    spin_up: Nanos,
     /// The kernel's read-ahead algorithm
     #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     kernel_read_ahead: KernelReadAhead,
@@ -529,6 +535,7 @@ impl ServeArgs {
                     Cache::EvenLists => Replacement::EvenLists,
                     Cache::Fifo => Replacement::Fifo,
                 },
+                standby: s.standby.map(|after| Standby { after, spin_up: s.spin_up }),
                 ..KernelConfig::default()
             },
             server: match l.load {
@@ -682,6 +689,7 @@ impl EngineArgs {
             ("--ahead", p.ahead.is_some()),
             ("--hold", p.hold.is_some()),
             ("--budget", p.budget.is_some()),
+            ("--quiet", p.quiet),
             ("--scale", p.scale.is_some()),
             ("--next-files", self.next_files == "on"),
             ("--constant", !self.constant.is_empty()),
@@ -787,11 +795,12 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
         "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
         "events": report.events,
     });
-    seekless_output::give(args.json.as_deref(), &value, || text(&args.load, &report, &value))?;
+    seekless_output::give(args.json.as_deref(), &value, || text(args, &report, &value))?;
     Ok(Exit::Ok)
 }
 
-fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
+fn text(args: &ServeArgs, report: &serving::Report, value: &Value) -> String {
+    let (stops, args) = (args.server.standby.is_some(), &args.load);
     let mut out = String::new();
     if let Some(rate) = value.pointer("/load/max_per_s").and_then(Value::as_f64) {
         let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
@@ -839,6 +848,16 @@ fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
             d.rotation_ns as f64 / 1e6 / reads,
             d.transfer_ns as f64 / 1e6 / reads,
             d.buffer_hits as f64 * 100.0 / reads,
+        );
+    }
+    for (i, d) in report.disks.iter().enumerate().filter(|_| stops) {
+        let hours = d.elapsed_ns.max(1) as f64 / 3.6e12;
+        let _ = writeln!(
+            out,
+            "disk {i}: an hour {:.0} accesses, {:.1} spin-ups, awake for {:.0} s",
+            d.accesses as f64 / hours,
+            d.spin_ups as f64 / hours,
+            d.awake_ns as f64 / 1e9 / hours,
         );
     }
     for (i, m) in report.disks.iter().flat_map(|d| d.members.iter().enumerate()) {
