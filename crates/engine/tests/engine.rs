@@ -353,7 +353,9 @@ fn a_read_is_charged_to_its_file_and_to_the_program_that_asked() {
     for round in 0.. {
         fadvise(file.as_fd(), 0, None, Advice::DontNeed).unwrap();
         let (told, answer) = mpsc::channel();
-        let on_answer = move |_: Completion<'_>| drop(told.send(()));
+        let on_answer = move |_: Completion<'_>| {
+            let _ = told.send(());
+        };
         let call = ForwardedCall::of(file.as_fd(), 0, 1 << 20).unwrap();
         let call = ForwardedCall { pid: std::process::id(), ..call };
         match engine.submit(call, &mut InProcess::new(file.as_fd(), Box::new(on_answer))).unwrap() {
