@@ -114,6 +114,7 @@ scenarios![
     "prove",
     "quiet",
     "restic",
+    "reuse",
     "sensitivity",
     "serve-vs-nginx",
     "sessions",
