@@ -168,13 +168,13 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
 fn programs(d: &DiskReport) -> Vec<ProgramCost> {
     let mut shown: Vec<ProgramCost> = Vec::new();
     for of in &d.programs {
-        let same =
-            |s: &&mut ProgramCost| s.program.name == of.program.name && s.program.group == of.program.group;
-        match shown.iter_mut().find(same) {
-            Some(known) => {
-                known.cost.disk_ms += of.cost.disk_ms;
-                known.cost.bytes += of.cost.bytes;
-                known.cost.seeks += of.cost.seeks;
+        let same = |s: &ProgramCost| s.program.name == of.program.name && s.program.group == of.program.group;
+        match shown.iter().position(same) {
+            Some(at) => {
+                let cost = &mut shown[at].cost;
+                cost.disk_ms += of.cost.disk_ms;
+                cost.bytes += of.cost.bytes;
+                cost.seeks += of.cost.seeks;
             }
             None if shown.len() < PROGRAMS_MAX => shown.push(of.clone()),
             None => {}
