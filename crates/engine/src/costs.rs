@@ -1,9 +1,9 @@
 //! What each file and each program cost a disk: the account of its thread, and its report.
 //!
-//! The rules are in [`seekless_policy::costs`]. This module says for which process a piece is read: for the one
-//! whose last read of the file was nearest before it ([`Askers`]). Names of files are looked up when somebody
-//! asks for the report, through their open descriptors (`/proc/self/fd`), or when a file is closed, by the
-//! thread that closes it.
+//! The rules are in [`seekless_policy::costs`]. This module says for which process a piece is read: for the
+//! one whose last read of the file was nearest before it ([`Askers`]). Names of files are looked up when
+//! somebody asks for the report, through their open descriptors (`/proc/self/fd`), or when a file is closed,
+//! by the thread that closes it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd};

@@ -196,7 +196,8 @@ impl Kinds {
         seeks
     }
 
-    /// Whether a disk seeks, as far as is known without a probe: measured before, or else by the kernel's flag.
+    /// Whether a disk seeks, as far as is known without a probe: measured before, or else by the kernel's
+    /// flag.
     pub(crate) fn seeks_unprobed(&self, disk: &Disk) -> bool {
         let sequence = sequence(&disk.name);
         let table = lock(&self.table);

@@ -180,8 +180,8 @@ impl NextFiles {
 }
 
 impl DiskLoop {
-    /// Reports reads of heads and ends, which show what comes next. Not while the disk is left to its readers,
-    /// or may sleep.
+    /// Reports reads of heads and ends, which show what comes next. Not while the disk is left to its
+    /// readers, or may sleep.
     pub(crate) fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
         let Some(next_files) = self.next_files.as_ref().filter(|_| !self.resting && self.is_awake()) else {
             return;

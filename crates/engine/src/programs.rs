@@ -1,11 +1,11 @@
 //! Which program a process belongs to, for the account of costs ([`crate::costs`]).
 //!
-//! Processes come and go, and their numbers are used again. So costs are counted for programs: the name of the
-//! process, its control group (the unit of a service, a container), and its user. The workers of a server are
-//! one program, and so are all runs of a short command. A thread counts as its process.
+//! Processes come and go, and their numbers are used again. So costs are counted for programs: the name of
+//! the process, its control group (the unit of a service, a container), and its user. The workers of a server
+//! are one program, and so are all runs of a short command. A thread counts as its process.
 //!
-//! `/proc` may have to wait for a process that changes its control group. So a thread looks there, as soon as a
-//! process first asks. The results are remembered for [`BELIEVED`].
+//! `/proc` may have to wait for a process that changes its control group. So a thread looks there, as soon as
+//! a process first asks. The results are remembered for [`BELIEVED`].
 
 use std::collections::HashMap;
 use std::fs::File;

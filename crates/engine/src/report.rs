@@ -148,8 +148,8 @@ impl DiskReport {
         (self.media_rate > 0.0).then(|| (self.ledger.disk as f64 / self.media_rate).min(self.disk_ms / 1e3))
     }
 
-    /// Times that the disk was woken up, as far as is known: seen to sleep before or, if the disk does not tell,
-    /// by the time of its reads.
+    /// Times that the disk was woken up, as far as is known: seen to sleep before or, if the disk does not
+    /// tell, by the time of its reads.
     pub fn spin_ups_known(&self) -> u64 {
         self.sleep.map_or(0, |sleep| sleep.spin_ups).max(self.spin_ups)
     }

@@ -76,8 +76,9 @@ impl Settings {
     }
 
     /// Finds out which of the mounted disks (or of those under these folders) seek, and whether each is
-    /// served. Empty if that does not matter, because every disk is served or nothing is read, and if it would
-    /// wake disks that sleep. Waits two seconds at most; the flag decides about a disk that is not known by then.
+    /// served. Empty if that does not matter, because every disk is served or nothing is read, and if it
+    /// would wake disks that sleep. Waits two seconds at most; the flag decides about a disk that is not
+    /// known by then.
     pub fn survey(&self, folders: Option<&[PathBuf]>) -> Vec<KindReport> {
         if self.include_ssd || self.is_quiet() || matches!(self.policy.mode, Mode::Off | Mode::Track) {
             return Vec::new();

@@ -1,12 +1,13 @@
-//! Disks that may sleep (`--quiet`): which were used lately, how long they were awake, and how often they woke
-//! up. It never wakes a disk.
+//! Disks that may sleep (`--quiet`): which were used lately, how long they were awake, and how often they
+//! woke up. It never wakes a disk.
 //!
-//! - `/sys/block/X/stat` says whether anything was read or written. What nobody has used for a while may sleep,
-//!   so this program's own work (metadata, probes, files that come next) waits until somebody uses the disk.
+//! - `/sys/block/X/stat` says whether anything was read or written. What nobody has used for a while may
+//!   sleep, so this program's own work (metadata, probes, files that come next) waits until somebody uses the
+//!   disk.
 //! - The kernel's `runtime_status`, and CHECK POWER MODE where that is permitted, say that a disk sleeps
-//!   ([`seekless_kernel::power`]). A drive may count the command as use, so it is sent after [`ASK_AFTER`] without
-//!   use, and then after twice as long each time: a standby timer runs out between two of them. A disk that
-//!   is known to sleep is asked no more.
+//!   ([`seekless_kernel::power`]). A drive may count the command as use, so it is sent after [`ASK_AFTER`]
+//!   without use, and then after twice as long each time: a standby timer runs out between two of them. A
+//!   disk that is known to sleep is asked no more.
 //!
 //! A disk that does not tell counts as awake.
 
@@ -26,16 +27,16 @@ use crate::lock;
 
 const SYS_BLOCK: &str = "/sys/block";
 
-/// Interval at which the counters of all disks are read: a few microseconds each. At half, a processor wakes up
-/// twice as often; at double, work that waits for a disk may wait twice as long.
+/// Interval at which the counters of all disks are read: a few microseconds each. At half, a processor wakes
+/// up twice as often; at double, work that waits for a disk may wait twice as long.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// A disk used within this time turns: no standby timer is shorter than twice the interval. At half, a read
 /// between two looks goes unnoticed; at double, the shortest timer (`hdparm -S 1`, 5 s) may have run out.
 const USED_LATELY: Duration = Duration::from_secs(10);
 
-/// Time without use after which a drive is first asked. Most timers are set to 10 or 15 minutes. At half, such
-/// a timer is started anew once; at double, a disk that sleeps counts as awake for as long.
+/// Time without use after which a drive is first asked. Most timers are set to 10 or 15 minutes. At half,
+/// such a timer is started anew once; at double, a disk that sleeps counts as awake for as long.
 const ASK_AFTER: Duration = Duration::from_secs(1_020);
 
 /// Maximum number of disks. Beyond it a disk counts as not used.
@@ -84,8 +85,8 @@ impl Watched {
         }
     }
 
-    /// Takes in what the kernel has counted, and whether the kernel has suspended the disk. Returns whether the
-    /// drive is to be asked now.
+    /// Takes in what the kernel has counted, and whether the kernel has suspended the disk. Returns whether
+    /// the drive is to be asked now.
     fn look(&mut self, now: Instant, commands: Option<u64>, suspended: Power) -> bool {
         let since = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
         if self.power != Power::Asleep {
@@ -131,8 +132,8 @@ pub(crate) struct Sleep {
 }
 
 impl Sleep {
-    /// Starts to watch. The thread ends when the returned value is dropped. Without a thread no disk counts as
-    /// used, so that this program's own work waits for ever.
+    /// Starts to watch. The thread ends when the returned value is dropped. Without a thread no disk counts
+    /// as used, so that this program's own work waits for ever.
     pub(crate) fn start() -> Arc<Sleep> {
         let sleep = Arc::new(Sleep::default());
         let of = Arc::downgrade(&sleep);

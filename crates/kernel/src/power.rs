@@ -1,9 +1,9 @@
 //! Whether a disk sleeps, without waking it.
 //!
 //! - `device/power/runtime_status` in sysfs: the kernel itself has suspended the device, or not.
-//! - The ATA command CHECK POWER MODE, passed through SCSI (T10 SAT-3, 12.2; T13 ACS-3, 7.3). It does not wake
-//!   a disk in standby. But a drive may count it as use and start its standby timer anew (ACS-3, 4.15.4), so it
-//!   is sent rarely. The kernel asks for CAP_SYS_RAWIO, or write access to the device.
+//! - The ATA command CHECK POWER MODE, passed through SCSI (T10 SAT-3, 12.2; T13 ACS-3, 7.3). It does not
+//!   wake a disk in standby. But a drive may count it as use and start its standby timer anew (ACS-3,
+//!   4.15.4), so it is sent rarely. The kernel asks for CAP_SYS_RAWIO, or write access to the device.
 
 use std::fs::{self, File};
 use std::io;

@@ -41,8 +41,8 @@ pub struct PolicyOptions {
     /// machine or control group]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
-    /// Let disks sleep: read for all streams at once, as much as the budget holds, then nothing until the first
-    /// of them is about to run dry; no work of Seekless's own wakes a disk. For a disk with little to do
+    /// Let disks sleep: read for all streams at once, as much as the budget holds, then nothing until the
+    /// first of them is about to run dry; nothing of Seekless itself wakes a disk. For disks with little to do
     #[arg(long)]
     pub quiet: bool,
     /// How long a client may wait because the pieces of others are long: a time of 1ms to 1h, auto (about as
@@ -93,8 +93,8 @@ impl PolicyOptions {
     /// The configuration that the options give in this mode.
     ///
     /// # Errors
-    /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy does
-    /// not extend reads, or by the model without the streams that it needs.
+    /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy
+    /// does not extend reads, or by the model without the streams that it needs.
     pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let preset = self.preset.unwrap_or_default().values();
@@ -102,8 +102,8 @@ impl PolicyOptions {
         let mut config = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
         config.small_in_flight = preset.small_in_flight;
         let size_max = self.table2.size_max;
-        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
-        // a fixed size; a preset's automatic one does not apply.
+        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and
+        // needs a fixed size; a preset's automatic one does not apply.
         let found = if mode == Mode::Both { preset.prefetch } else { Prefetch::Fixed(DEFAULT_PREFETCH) };
         let prefetch = self.prefetch.unwrap_or(found);
         let by_default = if ahead { preset.adjust_by } else { AdjustBy::Gradient };

@@ -1,15 +1,15 @@
 //! Who pays for a disk: what each file, and each program, took of it. Pure.
 //!
-//! [`Spending`] follows the reads in flight. The time of the disk is divided equally among the reads in flight
-//! at each moment, so all costs add up to the time in which the disk read. A read *seeks* if it does not begin
-//! where the last one ended on that part of the device. Reads of others are not known here, so there may be
-//! more seeks than are counted.
+//! [`Spending`] follows the reads in flight. The time of the disk is divided equally among the reads in
+//! flight at each moment, so all costs add up to the time in which the disk read. A read *seeks* if it does
+//! not begin where the last one ended on that part of the device. Reads of others are not known here, so
+//! there may be more seeks than are counted.
 //!
 //! [`Heaviest`] keeps the keys that cost most in bounded memory: *Space-Saving* (Metwally, Agrawal and El
 //! Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005, section 3.1).
 //! A new key takes the place of the lightest, and its weight with it as an error. So a key with more than one
-//! `entries`th of all weight is always there. Counters here begin when a key takes its place; the error is told
-//! beside them ([`Entry::over`]).
+//! `entries`th of all weight is always there. Counters here begin when a key takes its place; the error is
+//! told beside them ([`Entry::over`]).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,9 +22,9 @@ use crate::ReadId;
 /// the table loses files of a disk with two hundred viewers; at double, a disk takes 50 KB more.
 pub const KEYS_MAX: usize = 256;
 
-/// Time constant of [`Entry::recent`]. It is half of the longest interval of `seekless top`, so that a key that
-/// began to cost since the last look is among the first. At half, a minute's look misses what ended early in
-/// it; at double, a look each second shows what has ended.
+/// Time constant of [`Entry::recent`]. It is half of the longest interval of `seekless top`, so that a key
+/// that began to cost since the last look is among the first. At half, a minute's look misses what ended
+/// early in it; at double, a look each second shows what has ended.
 const RECENT_S: f64 = 30.0;
 
 /// Weight of a byte that the kernel read by itself, whose disk time is not known: 100 MB/s.
@@ -146,8 +146,8 @@ impl<K: Clone + Ord> Heaviest<K> {
         &self.entries
     }
 
-    /// At most `most` entries, by falling time of the disk: those that cost most in all, and as many that cost
-    /// most lately.
+    /// At most `most` entries, by falling time of the disk: those that cost most in all, and as many that
+    /// cost most lately.
     pub fn top(&self, now: Nanos, most: usize) -> Vec<&Entry<K>> {
         let mut by_recent: Vec<&Entry<K>> = self.entries.iter().collect();
         by_recent.sort_by(|a, b| b.recent(now).total_cmp(&a.recent(now)).then(a.key.cmp(&b.key)));

@@ -26,8 +26,9 @@ pub(crate) struct CostView {
 }
 
 impl CostView {
-    /// The costs after an earlier report; `None` if there were none. What has a place among the costliest only
-    /// now, and cost more than fits between the reports, has cost it before: it waits for the next report.
+    /// The costs after an earlier report; `None` if there were none. What has a place among the costliest
+    /// only now, and cost more than fits between the reports, has cost it before: it waits for the next
+    /// report.
     fn between(old: Option<&CostReport>, new: &CostReport, seconds: f64) -> Option<CostView> {
         // It lost its place meanwhile and began anew.
         let old = old.filter(|old| old.reads <= new.reads && old.disk_ms <= new.disk_ms);

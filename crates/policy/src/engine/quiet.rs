@@ -1,14 +1,14 @@
 //! Quiet disks: long reads and long pauses, so that a disk may stop between them (`--quiet`).
 //!
 //! A disk that reads for one stream reads for all: while it is awake, each stream gets as much ahead as its
-//! part of the budget holds. Then it is left alone until the first stream has only the *lead* left, the time of
-//! a spin-up and the usual slack. All streams would run dry at about the same time, because each gets what it
-//! reads within one *horizon*: the budget divided by the rate of all streams. So the disk wakes up once for all
-//! of them.
+//! part of the budget holds. Then it is left alone until the first stream has only the *lead* left, the time
+//! of a spin-up and the usual slack. All streams would run dry at about the same time, because each gets what
+//! it reads within one *horizon*: the budget divided by the rate of all streams. So the disk wakes up once
+//! for all of them.
 //!
 //! - No stream gets more ahead than it has read so far, unless clients are seen to stay
-//!   ([`crate::stream`]). So a viewer that leaves early costs at most as many bytes as it has read, and a film
-//!   takes a few reads more at its beginning, while the disk is awake anyway.
+//!   ([`crate::stream`]). So a viewer that leaves early costs at most as many bytes as it has read, and a
+//!   film takes a few reads more at its beginning, while the disk is awake anyway.
 //! - A disk whose streams use up the budget within two leads is not idle enough: then the usual rules apply.
 //! - A spin-up is a read that took long after a pause. The lead covers the longest one that was seen, and at
 //!   least [`SPIN_UP`].
