@@ -189,8 +189,8 @@ fn a_miss_is_charged_to_the_process_that_connected() {
     }
     let user = Some(rustix::process::getuid().as_raw());
     let status = bench.until("a program", |status| {
-        let programs = status.disks.iter().flat_map(|d| &d.programs);
-        programs.into_iter().any(|p| p.program.user == user && !p.program.name.is_empty() && p.cost.seeks > 0)
+        let mut programs = status.disks.iter().flat_map(|d| &d.programs);
+        programs.any(|p| p.program.user == user && !p.program.name.is_empty() && p.cost.seeks > 0)
     });
     assert!(status.to_string().contains("of its busy time"), "{status}");
 }
