@@ -123,7 +123,11 @@ impl Players {
                 Action::Answer { verdict, .. } => assert_eq!(verdict, Verdict::Resident),
                 Action::Drop { file, offset, len } => {
                     let film = &mut self.films[file.ino as usize];
-                    film.there.retain(|&(from, upto)| upto <= offset || offset + len <= from);
+                    let rest = |&(from, upto): &(u64, u64)| {
+                        [(from, upto.min(offset)), (from.max(offset + len), upto)]
+                    };
+                    film.there =
+                        film.there.iter().flat_map(rest).filter(|(from, upto)| from < upto).collect();
                 }
                 _ => {}
             }
