@@ -1,5 +1,6 @@
 //! `seekless top`: shows a running daemon, updated every second.
 
+mod costs;
 mod draw;
 mod model;
 
@@ -29,6 +30,9 @@ pub struct TopArgs {
     /// Time between two samples, in seconds (0.1 to 60)
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = every)]
     interval: f64,
+    /// Show which programs and files cost the disks: reads, bytes, seeks and disk time, by disk time
+    #[arg(long)]
+    files: bool,
     /// Sample one interval, print it as text, and end
     #[arg(long)]
     once: bool,
@@ -53,7 +57,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
         let view = look_once(&socket, interval)?;
         match args.json.path() {
             Some(to) => seekless_output::write(to, seekless_output::pretty(&view)?)?,
-            None => seekless_output::print(text(&view))?,
+            None => seekless_output::print(text(&view, args.files))?,
         }
         return Ok(Exit::Ok);
     }
@@ -67,7 +71,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
         interval,
         follower: Follower::default(),
         view: View::default(),
-        shown: Shown::default(),
+        shown: Shown { files: args.files, ..Shown::default() },
     };
     screen.look()?;
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("the terminal cannot be used: {e}"));
@@ -132,6 +136,7 @@ impl Screen {
             KeyCode::Up | KeyCode::Char('k') => self.shown.selected = self.shown.selected.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => self.shown.selected = (self.shown.selected + 1).min(last),
             KeyCode::Char('s') | KeyCode::F(6) => self.shown.sort = self.shown.sort.next(),
+            KeyCode::Char('f') => self.shown.files = !self.shown.files,
             KeyCode::Char('p' | ' ') => self.shown.paused = !self.shown.paused,
             KeyCode::Char('h' | '?') | KeyCode::F(1) => self.shown.help = !self.shown.help,
             KeyCode::Char('+') => self.interval = (self.interval * 2).min(Duration::from_secs_f64(EVERY.1)),

@@ -79,6 +79,8 @@ enum Errand {
     Close(OwnedFd),
     /// Finds the first missing bytes of this range in memory.
     Look { file: FileId, source: Arc<Source>, offset: u64, len: u64 },
+    /// Looks up the name of a file that is being closed.
+    Name(Arc<Source>, Box<dyn FnOnce(&Source) + Send>),
     /// Drops the `Left` once these are closed.
     Wait(Vec<Weak<Source>>, Arc<Left>),
 }
@@ -133,6 +135,13 @@ impl FileThread {
         }
     }
 
+    /// Has the name of a file looked up before its last descriptor is closed.
+    pub(crate) fn name(&self, source: Arc<Source>, look: impl FnOnce(&Source) + Send + 'static) {
+        if self.errands.len() < LOOKS_MAX {
+            let _ = self.errands.send(Errand::Name(source, Box::new(look)));
+        }
+    }
+
     /// Drops `left` once these files are closed.
     pub(crate) fn wait(&self, files: Vec<Weak<Source>>, left: Arc<Left>) {
         if let Err(error) = self.errands.send(Errand::Wait(files, left))
@@ -159,6 +168,7 @@ fn run(known: &Known, errands: &Receiver<Errand>, delete: &Sender<FileId>, repor
         loop {
             match errand {
                 Ok(Errand::Close(fd)) => drop(fd),
+                Ok(Errand::Name(source, look)) => look(&source),
                 Ok(Errand::Wait(files, left)) => waiting.push((files, left)),
                 Ok(Errand::Look { file, source, offset, len }) => {
                     let missing = first_missing(&source, offset, len);

@@ -10,6 +10,7 @@ use seekless_kernel::prefetch::{Source, Steps};
 use seekless_policy::{Event, FileId, ReadId};
 
 use crate::addresses::{Addresses, Edition};
+use crate::costs::Askers;
 use crate::deleted_files::{FileThread, IN_USE, Left};
 use crate::lock;
 use crate::volume::Renewed;
@@ -26,6 +27,8 @@ pub(crate) struct OpenFile {
     pub(crate) steps: Steps,
     /// When it was last requested or read.
     used: Instant,
+    /// Which process reads where.
+    askers: Askers,
 }
 
 impl OpenFile {
@@ -107,7 +110,7 @@ impl OpenFiles {
                 lock(&self.open).insert(file);
             }
             self.file_thread.opened(file, &source);
-            OpenFile { source, kept: false, edition, start, steps, used: now }
+            OpenFile { source, kept: false, edition, start, steps, used: now, askers: Askers::default() }
         });
         (open.edition, open.start, open.steps, open.used) = (edition, start, steps, now);
         open.source.clone()
@@ -140,6 +143,18 @@ impl OpenFiles {
 
     pub(crate) fn get(&self, file: FileId) -> Option<&OpenFile> {
         self.files.get(&file)
+    }
+
+    /// A process has asked for bytes of a file.
+    pub(crate) fn asked(&mut self, pid: u32, file: FileId, from: u64, upto: u64) {
+        if let Some(open) = self.files.get_mut(&file) {
+            open.askers.asked(pid, from, upto);
+        }
+    }
+
+    /// The process for which bytes of a file are read; 0 if none is known.
+    pub(crate) fn asker(&self, file: FileId, offset: u64) -> u32 {
+        self.files.get(&file).map_or(0, |open| open.askers.of(offset))
     }
 
     /// Disk address of an open file's byte at `offset`, and the file size that belongs to the address.

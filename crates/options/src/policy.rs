@@ -40,6 +40,10 @@ pub struct PolicyOptions {
     /// machine or control group]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
+    /// Let disks sleep: read for all streams at once, as much as the budget holds, then nothing until the
+    /// first of them is about to run dry; nothing of Seekless's own wakes one. For disks with little to do
+    #[arg(long)]
+    pub quiet: bool,
     /// How long a client may wait because the pieces of others are long: a time of 1ms to 1h, auto (about as
     /// long as with the kernel's own read-ahead), or off (only throughput counts)
     #[arg(long, default_value = "auto", value_name = "WAIT", help_heading = BOUNDS)]
@@ -83,8 +87,8 @@ impl PolicyOptions {
     /// The configuration that the options give in this mode.
     ///
     /// # Errors
-    /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy does
-    /// not extend reads, or by the model without the streams that it needs.
+    /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy
+    /// does not extend reads, or by the model without the streams that it needs.
     pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let preset = self.preset.unwrap_or_default().values();
@@ -129,6 +133,9 @@ impl PolicyOptions {
                 config.read_max = config.read_max.max(size_max);
             }
         }
+        if self.quiet && (!ahead || mode != Mode::Both) {
+            return usage("--quiet reads long ahead, so it needs --mode both and --ahead on".into());
+        }
         if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
             return usage(format!(
                 "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
@@ -145,6 +152,7 @@ impl PolicyOptions {
             budget: self.budget,
             hold: self.hold.unwrap_or(preset.hold),
             longest_wait: self.longest_wait,
+            quiet: self.quiet,
             ..AheadConfig::default()
         });
         config.start_size = parameters.start_size;
@@ -175,6 +183,7 @@ impl PolicyOptions {
         words.extend(self.budget.map(|b| format!("--budget={b}")));
         words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
         words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
+        words.extend(self.quiet.then(|| "--quiet".to_string()));
         words.extend(self.parameters.to_args());
         words
     }
@@ -212,6 +221,8 @@ mod tests {
             assert!(fault(&["--budget", budget]).contains("write 8MiB or more"), "{budget}");
         }
         assert!(choice(&["--budget", "8MiB"]).is_ok());
+        assert!(fault(&["--quiet", "--ahead", "off"]).contains("--ahead on"));
+        assert!(fault(&["--quiet", "--preset", "libception"]).contains("--ahead on"));
         assert!(fault(&["--parameter", "adjust-busy=1.5"]).contains("--parameter adjust-busy = 1.5"));
         assert!(fault(&["--parameter", "adjust-interval=0"]).contains("adjust-interval"));
         assert!(fault(&["--parameter", "start-size=64MiB"]).contains("start-size = 64MiB"));
@@ -284,6 +295,7 @@ mod tests {
             &["--preset", "asap", "--hold", "on", "--parameter", "adjust-interval=90ms,in-flight=2"],
             &["--prefetch", "auto", "--parameter", "start-size=3MiB", "--parameter", "adjust-interval=7.5"],
             &["--prefetch", "competitive", "--parameter=slow-start=true", "--size-max=16MiB", "--ahead=off"],
+            &["--quiet", "--budget", "2GiB"],
             &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB", "--scale", "0.45"],
         ] {
             let again = parsed(words).to_args();

@@ -102,7 +102,8 @@ fn submit(
 ) -> Option<Submitted> {
     let call = ForwardedCall::of(file.as_fd(), span.offset, span.len).ok()?;
     let mut door = InProcess::new(file.as_fd(), on_answer);
-    shared.engine.submit(ForwardedCall { demand, ..call }, &mut door).ok()
+    let pid = std::process::id();
+    shared.engine.submit(ForwardedCall { demand, pid, ..call }, &mut door).ok()
 }
 
 /// Reads at most [`HELPER_BYTES`] on a helper thread, waiting for the disk.

@@ -110,6 +110,7 @@ scenarios![
     "pfc-table1",
     "pfc-table1-cells",
     "prove",
+    "quiet",
     "restart-under-load",
     "restic",
     "reuse",

@@ -24,8 +24,8 @@ use super::serve_model::{Cache, KernelReadAhead, Model};
 use super::with::WithOption;
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
 use crate::serving::{
-    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, TreeLoad, profile_of, readahead,
-    scheduler,
+    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, Standby, TreeLoad, profile_of,
+    readahead, scheduler,
 };
 
 const LOAD: &str = "Load";
@@ -304,6 +304,7 @@ impl ServeArgs {
                     Cache::EvenLists => Replacement::EvenLists,
                     Cache::Fifo => Replacement::Fifo,
                 },
+                standby: model.standby.map(|after| Standby { after, spin_up: model.spin_up }),
                 ..KernelConfig::default()
             },
             server: match l.load {
@@ -461,6 +462,7 @@ impl EngineArgs {
             ("--ahead", p.ahead.is_some()),
             ("--hold", p.hold.is_some()),
             ("--budget", p.budget.is_some()),
+            ("--quiet", p.quiet),
             ("--scale", p.scale.is_some()),
             ("--with next-files", model.next_files),
             ("--constant", !self.constant.is_empty()),
@@ -570,11 +572,11 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
         "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
         "events": report.events,
     });
-    seekless_output::give(args.json.path(), &value, || text(&args.load, &report, &value))?;
+    seekless_output::give(args.json.path(), &value, || text(&args.load, model.standby.is_some(), &report, &value))?;
     Ok(Exit::Ok)
 }
 
-fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
+fn text(args: &LoadArgs, stops: bool, report: &serving::Report, value: &Value) -> String {
     let mut out = String::new();
     if let Some(rate) = value.pointer("/load/max_per_s").and_then(Value::as_f64) {
         let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
@@ -622,6 +624,16 @@ fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
             d.rotation_ns as f64 / 1e6 / reads,
             d.transfer_ns as f64 / 1e6 / reads,
             d.buffer_hits as f64 * 100.0 / reads,
+        );
+    }
+    for (i, d) in report.disks.iter().enumerate().filter(|_| stops) {
+        let hours = d.elapsed_ns.max(1) as f64 / 3.6e12;
+        let _ = writeln!(
+            out,
+            "disk {i}: an hour {:.0} accesses, {:.1} spin-ups, awake for {:.0} s",
+            d.accesses as f64 / hours,
+            d.spin_ups as f64 / hours,
+            d.awake_ns as f64 / 1e9 / hours,
         );
     }
     for (i, m) in report.disks.iter().flat_map(|d| d.members.iter().enumerate()) {

@@ -55,6 +55,12 @@ pub(super) struct Model {
     pub(super) max_segments: u64,
     /// Requests the scheduler holds.
     pub(super) nr_requests: u32,
+    /// Time without a command after which a drive stops. None: never.
+    #[serde(deserialize_with = "parsed_some")]
+    pub(super) standby: Option<Nanos>,
+    /// With standby: time until a drive that has stopped is ready.
+    #[serde(deserialize_with = "parsed")]
+    pub(super) spin_up: Nanos,
     pub(super) kernel_read_ahead: KernelReadAhead,
     /// Event workers of nginx, one for each processor; processes of the userver.
     pub(super) workers: u32,
@@ -144,6 +150,8 @@ impl Default for Model {
             max_command_kb: 1024,
             max_segments: 128,
             nr_requests: 64,
+            standby: None,
+            spin_up: Nanos::from_secs(10),
             kernel_read_ahead: KernelReadAhead::OnDemand,
             workers: 2,
             socket: Bytes::mib(1),
