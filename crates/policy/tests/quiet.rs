@@ -213,8 +213,7 @@ fn a_film_takes_a_few_long_reads_and_no_chunk_is_late() {
     assert_eq!((usual.late, quiet.late), (Nanos::ZERO, Nanos::ZERO));
     // A film of 7.2 GB in memory of 3.3 GB for bytes ahead: two or three long reads, after some short ones at
     // the beginning.
-    assert!(usual.accesses > 500, "{}", usual.accesses);
-    assert!(quiet.accesses <= 16, "{}", quiet.accesses);
+    assert!(quiet.accesses <= 16 && usual.accesses > 160, "{} {}", quiet.accesses, usual.accesses);
     assert!(quiet.spin_ups >= 1, "it stops");
     assert!(quiet.awake < HOUR && usual.awake > HOUR, "{} {}", quiet.awake, usual.awake);
     for players in [usual, quiet] {
@@ -238,7 +237,7 @@ fn several_films_wake_the_disk_together() {
     let run = |quiet| Players::new(quiet, Bytes::gib(8), Nanos::from_secs(10), &films).run(HOUR + HOUR);
     let [usual, quiet] = [false, true].map(run);
     assert_eq!((usual.late, quiet.late), (Nanos::ZERO, Nanos::ZERO));
-    assert!(quiet.accesses <= 30 && usual.accesses > 1_000, "{} {}", quiet.accesses, usual.accesses);
+    assert!(quiet.accesses <= 30 && usual.accesses > 300, "{} {}", quiet.accesses, usual.accesses);
 }
 
 #[test]
