@@ -121,6 +121,10 @@ impl Counter {
         match done.op {
             Op::Read => (s.reads, s.read_bytes) = (s.reads + 1, s.read_bytes + bytes),
             Op::Write => (s.writes, s.write_bytes) = (s.writes + 1, s.write_bytes + bytes),
+            Op::Flush => {
+                s.flushes += 1;
+                s.flush_ns += done.finished.since(done.arrived).0;
+            }
         }
         s.errors += u64::from(failed);
         s.seeks += u64::from(self.head != Some(done.lba));
