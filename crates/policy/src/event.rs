@@ -87,6 +87,17 @@ pub struct Access {
     pub taken: Taken,
 }
 
+/// What waits to be written to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Write requests that wait for the device or are in flight there; 0 if nothing is to be written.
+    pub waiting: u64,
+    /// Whether programs wait for their writes: one has synced within the last seconds.
+    pub synced: bool,
+    /// Bytes that the device has written since the last report.
+    pub bytes: u64,
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -184,6 +195,10 @@ pub enum Event {
     /// Pieces in flight on each part of the device ([`crate::Config::in_flight`]), once measured. Cut to 1 to
     /// [`crate::IN_FLIGHT_MAX`].
     InFlight(usize),
+    /// What waits to be written. Reported at once when writes begin or cease to wait, or to be synced; else at
+    /// most every half of [`crate::WRITES_BELIEVED`], and at least that often while any wait, because a report
+    /// counts no longer. Without any report the engine reads as if nobody wrote.
+    Writes(Writes),
     /// The client of this request is gone. The request is answered `Pass(Cancelled)`, and bytes that only it
     /// wanted are not read. Unknown ids are ignored, because the answer may have crossed the cancellation.
     Cancel(RequestId),

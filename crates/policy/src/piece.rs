@@ -94,6 +94,9 @@ pub(crate) struct Flight {
     pub(crate) joined: bool,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
+    /// Whether something waited to be written or was written meanwhile; below, bytes written before.
+    pub(crate) beside_writes: bool,
+    pub(crate) written: u64,
 }
 
 /// Maximum number of ranges that the driver reports as found in memory for one read
@@ -103,7 +106,8 @@ pub const FOUND_MAX: usize = 64;
 impl Flight {
     /// A read that starts now.
     pub(crate) fn new(piece: Piece, now: Nanos, joined: bool) -> Flight {
-        Flight { submitted: now, joined, resident: piece.start, piece }
+        let resident = piece.start;
+        Flight { submitted: now, joined, resident, piece, beside_writes: false, written: 0 }
     }
 
     /// Bytes not yet in memory.

@@ -5,6 +5,7 @@
 //! seekless-decisions 8                        first line: the format's version
 //! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
 //! 0 0 + memory 1073741824                      bytes of page cache that this disk has
+//! 0 1400000 + writes 12 1048576 synced          requests that wait, bytes written since; `synced` if awaited
 //! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
 //! 0 1500000 - read 0 2049:131 0 2097152 81920
 //! 0 19700000 + progress 0 524288
@@ -37,7 +38,7 @@ use seekless_base::{Bytes, Lba, Nanos};
 
 use crate::{
     Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, RequestId, Taken,
-    Verdict,
+    Verdict, Writes,
 };
 
 /// The first line of a log.
@@ -156,6 +157,9 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         }
         Event::Rest(rests) => f.write_str(if rests { "+ rest on" } else { "+ rest off" }),
         Event::InFlight(pieces) => write!(f, "+ in-flight {pieces}"),
+        Event::Writes(Writes { waiting, synced, bytes }) => {
+            write!(f, "+ writes {waiting} {bytes}{}", if synced { " synced" } else { "" })
+        }
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
         Event::Found { read, from, upto } => write_stretch(f, "found", read, from, upto),
@@ -365,6 +369,11 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
             _ => return Err(Unreadable("a rest is on or off")),
         },
         "in-flight" => Event::InFlight(w.number()? as usize),
+        "writes" => {
+            let (waiting, bytes) = (w.number()?, w.number()?);
+            let synced = w.last("synced", "a report of writes ends there or is `synced`")?;
+            Event::Writes(Writes { waiting, synced, bytes })
+        }
         "cancel" => Event::Cancel(RequestId(w.number()?)),
         "found" => {
             let (read, from, upto) = w.stretch()?;
@@ -472,6 +481,8 @@ mod tests {
             "0 1 + access 1:2 3 4 5 ?",
             "0 1 + access 1:2 3 4 5 81920 begun",
             "0 1 + tick",
+            "0 1 + writes 0 0",
+            "0 1 + writes 12 1048576 synced",
             "0 1 + found 4 4096",
             "0 1 + found 4 12288 from 8192",
             "0 1 + gone 4 4096",

@@ -274,6 +274,7 @@ impl DiskEngine {
             }
             let due = dry.since(self.now) <= self.lead();
             let early = dry.since(self.now) <= time(TIME_CONSTANT_S)
+                && !self.queue.do_writes_wait()
                 && self.queue.load().0 < most
                 && len.full <= self.share()
                 && self.memory.has_to_spare(self.budgeted());

@@ -47,6 +47,11 @@ impl DiskEngine {
         let Some(flight) = self.queue.flight(read) else { return };
         let (file, start, end) = (flight.piece.file, flight.piece.start, flight.piece.end);
         let (resident, submitted) = (flight.resident, flight.submitted);
+        let (beside_writes, written) = (flight.beside_writes, flight.written);
+        if let Some(writers) = self.queue.writers.as_mut().filter(|writers| writers.bytes() > written) {
+            let alone = self.service.takes(end - start);
+            writers.had_besides((self.now - submitted).since(alone));
+        }
         match outcome {
             Outcome::Ok => {
                 let took = self.now - submitted;
@@ -56,7 +61,7 @@ impl DiskEngine {
                 let delivered = self.extents.totals().disk - delivered + (resident - start);
                 // Beside reads of the kernel's own the time is not the disk's alone.
                 let alone = self.queue.load().1 <= self.spindles() && self.following.by_kernel.is_empty();
-                let shows = alone && delivered == end - start;
+                let shows = alone && !beside_writes && delivered == end - start;
                 self.service.observe(end - start, took, shows);
             }
             Outcome::Failed => {
@@ -69,7 +74,7 @@ impl DiskEngine {
             }
         }
         self.queue.done(self.now, read, outcome);
-        if let Some(trial) = &mut self.trial {
+        if let Some(trial) = self.trial.as_mut().filter(|_| !beside_writes) {
             trial.ended(self.now, end - start, self.queue.load().0);
             let pieces = trial.pieces();
             self.bears(pieces);

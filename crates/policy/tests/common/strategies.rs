@@ -7,7 +7,7 @@ use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::{AdjustBy, Params};
 use seekless_policy::{
     AheadConfig, Config, Constants, Demand, LongestWait, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
-    StreamConfig, Taken,
+    StreamConfig, Taken, Writes,
 };
 
 /// Sizes and offsets: mostly near each other so that they overlap, some extreme.
@@ -32,6 +32,16 @@ pub(crate) fn demand() -> impl Strategy<Value = Demand> {
             joins_kernel,
             file_set,
             random,
+        },
+    )
+}
+
+pub(crate) fn writes() -> impl Strategy<Value = Writes> {
+    (prop_oneof![Just(0), 0..40u64, any::<u64>()], any::<bool>(), amount()).prop_map(
+        |(waiting, synced, bytes)| Writes {
+            waiting,
+            synced,
+            bytes: if waiting % 2 == 0 { bytes } else { 0 },
         },
     )
 }
@@ -126,12 +136,18 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
         0..4usize,
         0..40u64,
         0..12usize,
-        (any::<[bool; 2]>(), sizing(), (constants(), share()), proptest::option::of(amount()), at_once()),
+        (
+            any::<[bool; 2]>(),
+            sizing(),
+            (constants(), share(), proptest::option::weighted(0.8, share())),
+            proptest::option::of(amount()),
+            at_once(),
+        ),
         ahead(),
     )
         .prop_map(
             |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
-                let (flags, (sizing, scale, bitrate), (constants, share), start, at_once) = rest;
+                let (flags, (sizing, scale, bitrate), (constants, share, writers), start, at_once) = rest;
                 let [answer_early, scale_by_observed] = flags;
                 Config {
                     sizing,
@@ -156,6 +172,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     queue_max,
                     answer_early,
                     share,
+                    writers,
                     wait_max: Nanos::from_secs(10),
                     stall_max: Nanos::from_secs(6),
                 }
