@@ -87,7 +87,8 @@ impl Writers {
 
     /// Accounts for the time until `now`, in which this many reads were in flight.
     pub(crate) fn pass(&mut self, now: Nanos, in_flight: usize) {
-        let time = now.since(core::mem::replace(&mut self.last, self.last.max(now)));
+        let time = now.since(self.last);
+        self.last = self.last.max(now);
         let waits = self.waits();
         if waits || in_flight > 0 {
             self.busy += time;

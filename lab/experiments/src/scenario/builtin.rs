@@ -29,6 +29,8 @@ scenarios![
     "asap-table1",
     "asap-too-large",
     "auto-vs-fixed",
+    "beside-writes",
+    "beside-writes-drives",
     "circus-fig10",
     "circus-fig11",
     "circus-fig12",

@@ -193,9 +193,7 @@ impl Machine {
 
 /// MB/s of a read of the whole drive.
 fn media_mb_s(spec: &DriveSpec) -> f64 {
-    let places = (0..PLACES).map(|i| Lba((spec.sectors() - 1) / PLACES * i));
-    let seconds: f64 = places.map(|lba| 1.0 / spec.media_rate(lba)).sum();
-    PLACES as f64 / seconds / 1e6
+    spec.mean_media_rate() / 1e6
 }
 
 fn depth(spec: &DriveSpec) -> Bytes {

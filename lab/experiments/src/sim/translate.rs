@@ -155,6 +155,13 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
     if arm.file_set.is_some() {
         words.switch("--file-set");
     }
+    if let Some(writer) = &arm.writer {
+        words.put("--writer", &writer.rate);
+        words.put("--writer-file", writer.file);
+        if let Some(every) = writer.sync {
+            words.put("--writer-sync", every);
+        }
+    }
     words.extend(&scenario.sim.args);
     words.extend(&arm.sim);
     finish(line, words)

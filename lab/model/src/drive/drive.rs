@@ -52,6 +52,7 @@ pub struct Drive {
     cached_at: u64,
     /// The sector behind the last one that the mechanism read or wrote.
     passed: u64,
+    write_time: u64,
 }
 
 /// What the mechanism does next.
@@ -137,6 +138,7 @@ impl Drive {
             shingles: spec.shingled.as_ref().map(|s| Shingles::new(s.band_sectors)),
             cached_at: 0,
             passed: 0,
+            write_time: 0,
         }
     }
 
@@ -302,7 +304,8 @@ impl Drive {
     fn choose(&self, at: u64) -> Next {
         let flush = self.flush(at);
         let before = flush.map_or(u64::MAX, |i| self.queue[i].order);
-        let present = || self.queue.iter().enumerate().filter(move |(_, q)| q.arrived <= at && q.order < before);
+        let present =
+            || self.queue.iter().enumerate().filter(move |(_, q)| q.arrived <= at && q.order < before);
         let arrived = || present().filter(|(_, q)| !self.waits_for_room(&q.command));
         let room = present().filter(|(_, q)| self.waits_for_room(&q.command)).map(|(_, q)| q.arrived).min();
         let Some((oldest, q)) = arrived().min_by_key(|(_, q)| q.order) else {
@@ -354,6 +357,12 @@ impl Drive {
     /// ([`crate::drive::Buffer::write_cache_sectors`]).
     pub fn cached_writes(&self) -> u64 {
         self.cache.held(self.clock)
+    }
+
+    /// Time in which the mechanism went to what was written, and wrote it: beside a command's own times, what
+    /// the write cache was emptied in.
+    pub fn write_time(&self) -> Nanos {
+        Nanos(self.write_time)
     }
 
     /// Whether this is a write that the cache takes once it has room.
@@ -446,6 +455,7 @@ impl Drive {
         let end = if self.shingles.is_some() { end } else { end.min(self.geometry().track_end(start)) };
         let end = self.to_medium(at, start, end, &mut ServiceTime::default());
         self.free = self.head.at;
+        self.write_time += self.free - at;
         self.cache.remove(start, end, self.free);
     }
 
@@ -635,6 +645,7 @@ impl Drive {
             self.pass(lba, end);
         }
         let media_end = self.head.at;
+        self.write_time += media_end - ready;
         self.free = media_end.max(over_bus);
         if !self.cache.is_empty() {
             self.cache.remove(lba, end, 0);

@@ -391,6 +391,15 @@ impl DriveSpec {
         self.geometry.media_rate(lba.0)
     }
 
+    /// Bytes a second of a read of the whole drive, from end to end.
+    pub fn mean_media_rate(&self) -> f64 {
+        /// Places at which the rate is looked up: more than a drive has zones.
+        const PLACES: u64 = 256;
+        let places = (0..PLACES).map(|i| Lba((self.sectors() - 1) / PLACES * i));
+        let seconds: f64 = places.map(|lba| 1.0 / self.media_rate(lba)).sum();
+        PLACES as f64 / seconds
+    }
+
     /// Time to bring the heads from the track of one address to that of another, settling included, rotation
     /// not.
     pub fn seek_time(&self, from: Lba, to: Lba) -> Nanos {

@@ -182,6 +182,7 @@ impl NodeArgs {
         };
         Ok(Config {
             file_set: None,
+            writer: None,
             disks: vec![DiskConfig { drive, set: SetSpec::SINGLE, size: self.size, speedup: self.speedup }],
             memory: self.memory,
             kernel: KernelConfig::default(),

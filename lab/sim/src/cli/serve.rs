@@ -20,7 +20,9 @@ use seekless_policy::profile::STRIPED_AT_ONCE;
 use seekless_policy::{Config as PolicyConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use serde_json::{Value, json};
 
-use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
+use crate::serving::config::{
+    self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel, WriterLoad,
+};
 use crate::serving::{
     self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, TreeLoad, profile_of, readahead,
     scheduler,
@@ -365,6 +367,16 @@ struct LoadArgs {
     /// With --file-set: MB/s at which it takes data
     #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     file_set_rate: f64,
+    /// Beside the load, let a program write a file of each disk from end to end, over and over, at so many MB/s
+    /// or a share of the drive's mean media rate such as `20%`
+    #[arg(long, value_name = "MB/S|SHARE", value_parser = WriterRate::parse, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    writer: Option<WriterRate>,
+    /// With --writer: call fsync after so many bytes [default: never]
+    #[arg(long, value_name = "SIZE", requires = "writer", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    writer_sync: Option<Bytes>,
+    /// With --writer: size of the file
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    writer_file: Bytes,
     /// Start without viewers, instead of with those of a long-running server
     #[arg(long, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     cold_start: bool,
@@ -403,6 +415,34 @@ const DIFF_FILES_MAX: u64 = 10_000_000;
 fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
     value.ok_or_else(|| format!("`{text}` is not a number above 0"))
+}
+
+/// What a writer asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum WriterRate {
+    MbPerS(f64),
+    /// Of the drive's mean media rate.
+    Share(f64),
+}
+
+impl WriterRate {
+    fn parse(text: &str) -> Result<WriterRate, String> {
+        match text.strip_suffix('%') {
+            Some(_) => share(text).and_then(|s| match s > 0.0 {
+                true => Ok(WriterRate::Share(s)),
+                false => Err(format!("`{text}` is nothing to write")),
+            }),
+            None => positive(text).map(WriterRate::MbPerS),
+        }
+    }
+
+    /// Bytes a second on such a drive.
+    fn of(self, drive: &DriveSpec) -> f64 {
+        match self {
+            WriterRate::MbPerS(mb) => mb * 1e6,
+            WriterRate::Share(share) => share * drive.mean_media_rate(),
+        }
+    }
 }
 
 /// Reads `3.5Mb/s`, `500kb/s`, or `none`.
@@ -485,7 +525,8 @@ impl ServeArgs {
         if !(s.network_mb_per_s.is_finite() && s.network_mb_per_s > 0.0) {
             return Err(usage("--network-mb-per-s must be above 0"));
         }
-        let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
+        let written = if l.writer.is_some() { l.writer_file.0 } else { 0 };
+        let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE + written;
         let set = self.set.spec()?;
         let disks = self.drive.iter().map(|name| {
             let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
@@ -499,6 +540,7 @@ impl ServeArgs {
             return Err(usage("more than 64 disks"));
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
+        let writer = self.writer(&first.drive)?;
         let engine = self.engine.config(first, self.memory)?;
         let engines = engine.is_some();
         let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
@@ -550,6 +592,7 @@ impl ServeArgs {
             },
             load: self.load(catalogue)?,
             file_set: self.file_set(engines)?,
+            writer,
             warmup: l.warmup,
             length: l.duration,
         })
@@ -561,6 +604,20 @@ impl ServeArgs {
         let one = sources::folders_shuffled(&sources::files(files, seed));
         let tree = |tree: u32| one.iter().map(move |&file| tree * files + file as u32);
         DiffLoad { pairs, files, written: (0..2 * pairs).flat_map(tree).collect() }
+    }
+
+    fn writer(&self, drive: &DriveSpec) -> Result<Option<WriterLoad>, Fault> {
+        let l = &self.load;
+        let Some(rate) = l.writer else { return Ok(None) };
+        if matches!(l.load, LoadKind::Tree | LoadKind::Diff) {
+            return Err(usage("--writer is for loads of a server: closed, handlers, sessions or search"));
+        }
+        if l.writer_file < Bytes::mib(1) || l.writer_file.0 % PAGE != 0 || l.writer_sync == Some(Bytes(0)) {
+            return Err(usage(
+                "--writer-file must be whole pages of at least 1MiB, --writer-sync at least 1B",
+            ));
+        }
+        Ok(Some(WriterLoad { rate: rate.of(drive), sync_every: l.writer_sync, file: l.writer_file }))
     }
 
     fn file_set(&self, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
@@ -822,6 +879,19 @@ fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
     if let Some(set) = report.file_set {
         let percent = set.share * 100.0;
         let _ = writeln!(out, "file set: {:.1} MB/s, {percent:.1} % of the disk's time", set.mb_per_s);
+    }
+    if let Some(w) = report.writer {
+        let _ = writeln!(
+            out,
+            "writer: {:.1} MB/s of {:.1}, {:.1} % of the disk's time; {} fsyncs; ms: p50 {:.0}, p99 {:.0}, longest {:.0}",
+            w.mb_per_s,
+            w.asked_mb_per_s,
+            w.disk_share * 100.0,
+            w.fsyncs,
+            w.fsync_p50_ms,
+            w.fsync_p99_ms,
+            w.fsync_max_ms
+        );
     }
     for (i, d) in report.disks.iter().enumerate() {
         let s = d.elapsed_ns.max(1) as f64 / 1e9;

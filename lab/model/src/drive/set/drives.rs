@@ -186,6 +186,11 @@ impl DriveSet {
         self.spindles.iter().map(|s| s.stats(now)).collect()
     }
 
+    /// [`crate::drive::Drive::write_time`] of all spindles.
+    pub fn write_time(&self) -> Nanos {
+        self.spindles.iter().fold(Nanos::ZERO, |sum, s| sum + s.write_time())
+    }
+
     /// Sets the spindles' counters to zero.
     pub fn reset_stats(&mut self, now: Nanos) {
         self.spindles.iter_mut().for_each(|s| s.reset(now));

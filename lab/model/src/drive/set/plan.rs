@@ -102,7 +102,8 @@ impl Planner<'_> {
     /// A flush goes to every member that can be written.
     pub(super) fn flush(&self) -> Vec<Phase> {
         let members = 0..self.health.len() as u32;
-        let extents = members.filter(|&m| self.can_write(m)).map(|member| Extent { member, start: 0, end: 1 });
+        let extents =
+            members.filter(|&m| self.can_write(m)).map(|member| Extent { member, start: 0, end: 1 });
         phases([(Op::Flush, extents.collect())])
     }
 

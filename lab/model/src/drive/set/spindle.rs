@@ -106,6 +106,10 @@ impl Spindle {
         Some(done)
     }
 
+    pub(super) fn write_time(&self) -> Nanos {
+        self.drive.write_time()
+    }
+
     /// Takes back what the drive has not been given yet.
     pub(super) fn withdraw(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.pending -= self.waiting.len();
