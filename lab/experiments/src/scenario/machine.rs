@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use seekless_base::{Bytes, Lba};
+use seekless_base::Bytes;
 use seekless_model::drive::DriveSpec;
 use seekless_model::drive::draw::draw as drive;
 use seekless_model::workload::draw::Draw;
@@ -258,6 +258,8 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Lba;
+
     use super::*;
 
     #[test]
