@@ -96,7 +96,8 @@ fn differing(recorded: &[Recorded], replayed: &[Completion]) -> Vec<String> {
     differ.map(|(r, c)| format!("recorded {r:?}, replayed {c:?}")).collect()
 }
 
-/// Readers from front to back through the page cache, readers at random past it, and a writer that syncs, through the drive's write cache where it has one.
+/// Readers from front to back through the page cache, readers at random past it, and a writer that syncs,
+/// through the drive's write cache where it has one.
 fn mixed_load(mount: &Path) {
     let path = |file: u64| mount.join(format!("{file:03}"));
     thread::scope(|scope| {

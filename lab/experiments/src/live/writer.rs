@@ -1,8 +1,8 @@
 //! A program that writes beside a load, as a recorder or a mirror does: `seekless-lab writer`.
 //!
-//! It writes a file from end to end, over and over, and calls `fsync` after every so many bytes. It keeps to its
-//! rate over the whole run: what it was late with, it writes as soon as it may. The simulator has the same
-//! program (`seekless_sim`, `serving::machine::writer`).
+//! It writes a file from end to end, over and over, and calls `fsync` after every so many bytes. It keeps to
+//! its rate over the whole run: what it was late with, it writes as soon as it may. The simulator has the
+//! same program (`seekless_sim`, `serving::machine::writer`).
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};

@@ -21,7 +21,8 @@ pub struct WriterSpec {
     pub file: Bytes,
 }
 
-/// Four times the bytes that a fifth of a slow drive's rate writes in a run, so that no page is written twice.
+/// Four times the bytes that a fifth of a slow drive's rate writes in a run, so that no page is written
+/// twice.
 fn written_file() -> Bytes {
     Bytes::mib(4096)
 }

@@ -9,8 +9,8 @@
 //!
 //! A write that fits the write cache is acknowledged when the cache has it. The mechanism writes what the
 //! cache holds (the destage) while no command waits. It writes it among commands, nearest first, while a
-//! write waits for room or the oldest has waited for as long as a command may. It goes on from track to track,
-//! so that a read waits for one track at most. A flush ends when all that was written before is on the
+//! write waits for room or the oldest has waited for as long as a command may. It goes on from track to
+//! track, so that a read waits for one track at most. A flush ends when all that was written before is on the
 //! medium. ATA has no queued flush (ACS-4, FLUSH CACHE EXT): the host lets the commands before it end, and
 //! sends none until it is done.
 

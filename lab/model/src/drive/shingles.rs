@@ -1,15 +1,15 @@
 //! Bands of overlapping tracks: where each was written last.
 //!
-//! A stream that fills a band from its beginning, or goes on where the band was written last, is written as it
-//! comes. Everything else makes the drive read the band, put the new sectors in, and write it again. So do
+//! A stream that fills a band from its beginning, or goes on where the band was written last, is written as
+//! it comes. Everything else makes the drive read the band, put the new sectors in, and write it again. So do
 //! drives that manage their bands themselves, once their cache on the medium is full (Aghayev and Desnoyers,
 //! "Skylight: a window on shingled disk operation", FAST 2015). That cache is not modelled.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
-/// Bands that are written as streams at the same time. Real drives keep about as many open (zoned drives state
-/// 128). Beyond, the one that was begun at the lowest address is forgotten.
+/// Bands that are written as streams at the same time. Real drives keep about as many open (zoned drives
+/// state 128). Beyond, the one that was begun at the lowest address is forgotten.
 const STREAMS_MAX: usize = 128;
 
 /// The bands of a drive.

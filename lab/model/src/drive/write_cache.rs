@@ -83,7 +83,8 @@ impl WriteCache {
         self.dirty.insert(merged.0, merged.1);
     }
 
-    /// Takes out what is held of `start..end`: it is written to the medium until `until`, or was written over.
+    /// Takes out what is held of `start..end`: it is written to the medium until `until`, or was written
+    /// over.
     pub(crate) fn remove(&mut self, start: u64, end: u64, until: u64) {
         let touching: alloc::vec::Vec<(u64, Dirty)> = self.touching(start, end).collect();
         let mut gone = 0;

@@ -367,8 +367,8 @@ struct LoadArgs {
     /// With --file-set: MB/s at which it takes data
     #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     file_set_rate: f64,
-    /// Beside the load, let a program write a file of each disk from end to end, over and over, at so many MB/s
-    /// or a share of the drive's mean media rate such as `20%`
+    /// Beside the load, let a program write a file of each disk from end to end, over and over, at so many
+    /// MB/s or a share of the drive's mean media rate such as `20%`
     #[arg(long, value_name = "MB/S|SHARE", value_parser = WriterRate::parse, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     writer: Option<WriterRate>,
     /// With --writer: call fsync after so many bytes [default: never]

@@ -276,8 +276,8 @@ impl Disk {
         }
     }
 
-    /// Writes a range of the disk's file `local` from the page cache, whose pages are in large folios. `waiter`
-    /// hears of each request.
+    /// Writes a range of the disk's file `local` from the page cache, whose pages are in large folios.
+    /// `waiter` hears of each request.
     pub(crate) fn write(
         &mut self,
         now: Nanos,
@@ -316,8 +316,8 @@ impl Disk {
         self.enter(now, r, Pages { file: u32::MAX, from: 0, to: 0 });
     }
 
-    /// Lets the drive empty its write cache; `false`, and nothing, if it has none: what it has acknowledged is
-    /// on its medium.
+    /// Lets the drive empty its write cache; `false`, and nothing, if it has none: what it has acknowledged
+    /// is on its medium.
     pub(crate) fn flush(&mut self, now: Nanos, thread: u32, waiter: Waiter) -> bool {
         if !self.caches_writes {
             return false;

@@ -7,10 +7,10 @@
 //!
 //! - While more than 10 % of memory is dirty, the flusher writes back; so it does where a page has been dirty
 //!   for 30 s, at which it looks every 5 s (`dirty_background_ratio`, `dirty_expire_centisecs`,
-//!   `dirty_writeback_centisecs`). It writes 4 MiB of a file at a time (`MIN_WRITEBACK_PAGES`), in the largest
-//!   requests, and has no more of them at once than [`Disk::writes_max`](super::Disk::writes_max).
-//! - A program that writes waits above the middle of 10 % and 20 % (`dirty_ratio`), which keeps it at the rate
-//!   of writeback (`balance_dirty_pages`). How the kernel spreads that wait is not modelled.
+//!   `dirty_writeback_centisecs`). It writes 4 MiB of a file at a time (`MIN_WRITEBACK_PAGES`), in the
+//!   largest requests, and has no more of them at once than [`Disk::writes_max`](super::Disk::writes_max).
+//! - A program that writes waits above the middle of 10 % and 20 % (`dirty_ratio`), which keeps it at the
+//!   rate of writeback (`balance_dirty_pages`). How the kernel spreads that wait is not modelled.
 //! - `fsync` writes back all of the file, waits for it, and commits: blocks of the journal, a flush of the
 //!   drive's write cache, the commit record, a flush (jbd2 with barriers, and drives that take no FUA, as
 //!   libata leaves it off). A drive without a write cache has no flushes.
@@ -44,7 +44,8 @@ const LOOK: Nanos = Nanos::from_secs(5);
 const JOURNAL_BLOCKS: u64 = 4;
 /// Blocks of the journal, which is written around (64 MiB, as mkfs.ext4 makes it on a small disk).
 const JOURNAL: u64 = 16_384;
-/// How long after an fsync programs count as waiting for their writes: until a report counts no longer, twice.
+/// How long after an fsync programs count as waiting for their writes: until a report counts no longer,
+/// twice.
 const SYNCED: Nanos = Nanos(2 * WRITES_BELIEVED.0);
 /// How often the engine's driver looks at the queue of writes.
 const SEE: Nanos = Nanos::from_millis(25);
