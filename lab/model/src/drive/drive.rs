@@ -48,6 +48,9 @@ pub struct Drive {
     arrivals: u64,
     cache: WriteCache,
     shingles: Option<Shingles>,
+    /// Whether a write has come that the cache takes: then commands may end in another order than they are
+    /// taken up in.
+    caches: bool,
     /// When the bus has carried the last write into the cache.
     cached_at: u64,
     /// The sector behind the last one that the mechanism read or wrote.
@@ -136,6 +139,7 @@ impl Drive {
             arrivals: 0,
             cache: WriteCache::new(spec.buffer.write_cache_sectors),
             shingles: spec.shingled.as_ref().map(|s| Shingles::new(s.band_sectors)),
+            caches: false,
             cached_at: 0,
             passed: 0,
             write_time: 0,
@@ -194,6 +198,7 @@ impl Drive {
             self.admit(self.clock);
         }
         self.arrivals += 1;
+        self.caches |= self.waits_for_room(&command);
         if command.op == Op::Write && self.absorbs(&command) {
             self.absorb(command);
             return Ok(());
@@ -207,8 +212,8 @@ impl Drive {
 
     /// When [`Drive::poll`] will yield the next completion, given what is queued now; nothing if nothing is.
     pub fn next_completion(&mut self) -> Option<Nanos> {
-        if self.cached_at > 0 {
-            // A write into the cache and a command that the mechanism takes up now may end in any order.
+        if self.caches {
+            while self.run_next(self.clock) {}
             let mut copy = self.clone();
             while copy.run_next(copy.done.front().map_or(u64::MAX, |c| c.finished.0.saturating_sub(1))) {}
             return copy.done.front().map(|c| c.finished);
@@ -235,7 +240,7 @@ impl Drive {
         if self.done.is_empty() {
             self.run_next(self.clock);
         }
-        while self.cached_at > 0 && self.run_next(self.clock) {}
+        while self.caches && self.run_next(self.clock) {}
         if self.done.front()?.finished.0 > self.clock {
             return None;
         }
