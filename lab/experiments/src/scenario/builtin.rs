@@ -193,6 +193,8 @@ mod tests {
             // They judge the defaults themselves.
             let judges = [
                 "any-disk",
+                "beside-writes",
+                "beside-writes-drives",
                 "closed-loop",
                 "file-sets",
                 "file-sets-live",
