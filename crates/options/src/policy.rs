@@ -10,7 +10,7 @@ use seekless_policy::{
     AheadConfig, Config, DEFAULT_PREFETCH, LongestWait, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
 
-use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds};
+use crate::{BOUNDS, PAPERS, Preset, Table2, Writers, on_off, seconds};
 
 /// Largest fixed size.
 pub(crate) const PREFETCH_MAX: Bytes = Bytes::gib(1);
@@ -45,6 +45,16 @@ pub struct PolicyOptions {
     /// long as with the kernel's own read-ahead), or off (only throughput counts)
     #[arg(long, default_value = "auto", value_name = "WAIT", help_heading = BOUNDS)]
     pub longest_wait: LongestWait,
+    /// Least part of a disk's time for writes while they wait for it, 0 to 0.9, or off: reads take no account
+    /// of writes
+    #[arg(
+        long,
+        default_value_t = Writers::default(),
+        value_name = "SHARE|off",
+        help_heading = BOUNDS,
+        hide_short_help = true
+    )]
+    pub writers: Writers,
     /// Ignored. While memory is short, the bytes that are used last always leave first. The next release
     /// refuses this option.
     #[arg(long, value_name = "WHEN", hide = true)]
@@ -152,6 +162,7 @@ impl PolicyOptions {
             longest_wait: self.longest_wait,
             ..AheadConfig::default()
         });
+        config.writers = self.writers.0;
         config.start_size = self.table2.start_size;
         Ok(config)
     }
@@ -162,6 +173,7 @@ impl PolicyOptions {
         let mut words = vec![
             format!("--preset={}", self.preset.unwrap_or_default().name()),
             format!("--longest-wait={}", self.longest_wait),
+            format!("--writers={}", self.writers),
             format!("--stall-timeout={}", self.stall_timeout),
         ];
         words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
@@ -280,6 +292,8 @@ mod tests {
             &["--prefetch", "auto", "--start-size", "3MiB", "--adjust-interval", "7.5", "--scale", "0.45"],
             &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
             &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB"],
+            &["--writers", "off", "--longest-wait", "2s"],
+            &["--writers", "30%"],
         ] {
             let again = parsed(words).to_args();
             let again: Vec<&str> = again.iter().map(String::as_str).collect();

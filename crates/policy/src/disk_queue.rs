@@ -129,7 +129,7 @@ impl DiskQueue {
         }
         self.share.pass(now, of_sets, self.flights.len(), self.queue.counts().for_file_sets > 0);
         if let Some(writers) = &mut self.writers {
-            writers.pass(now, self.flights.len());
+            writers.pass(now, self.flights.len(), !self.queue.is_empty());
         }
     }
 
@@ -179,6 +179,17 @@ impl DiskQueue {
     /// Number of pieces that block clients, with all reads in flight.
     pub(crate) fn turns(&self) -> usize {
         self.queue.counts().for_clients + self.flights.len()
+    }
+
+    /// Whether a queued piece is for a reader whose I/O priority is not the default.
+    pub(crate) fn is_weighed(&self) -> bool {
+        self.queue.counts().weighed > 0
+    }
+
+    /// The largest weight of the clients that wait, without those of the idle class; 0 if there are none.
+    pub(crate) fn heaviest(&self) -> u32 {
+        let waiting = self.pieces().filter(|piece| piece.blocks_client() && !piece.priority.io.idle);
+        waiting.map(|piece| piece.priority.io.weight).max().unwrap_or(0)
     }
 
     /// Whether a queued piece blocks a client.
@@ -322,7 +333,9 @@ impl DiskQueue {
         }
         let joined = self.flights.iter().filter(|f| f.joined).count();
         let joins = if self.do_writes_wait() { 1usize.saturating_sub(self.flights.len()) } else { joins };
-        if joined < joins { self.queue.iter().position(|piece| piece.priority.joins_kernel) } else { None }
+        // One of the idle class waits in line like any other.
+        let joins_now = |piece: &Piece| piece.priority.joins_kernel && !piece.priority.io.idle;
+        if joined < joins { self.queue.iter().position(joins_now) } else { None }
     }
 
     /// The next piece in line on a part of the device that has room for a read. Among several such parts, the
@@ -357,7 +370,12 @@ impl DiskQueue {
         }
         let queued = |&i: &usize| {
             let Piece { id, lba, file, start, priority, .. } = self.queue[i];
-            Queued { id, place: Place { lba, file, offset: start }, due: priority.due }
+            Queued {
+                id,
+                place: Place { lba, file, offset: start },
+                due: priority.due,
+                idle: priority.io.idle,
+            }
         };
         let mut sweep = self.sweeps[part];
         let next = match config.order {

@@ -268,6 +268,11 @@ impl DiskEngine {
         self.queue.load().1
     }
 
+    /// Number of queued pieces, and of reads in flight.
+    pub fn load(&self) -> (usize, usize) {
+        self.queue.load()
+    }
+
     /// Starts or stops leaving the disk to its readers ([`Event::Rest`]).
     fn leave_to_readers(&mut self, rests: bool) {
         match (self.rests, rests) {

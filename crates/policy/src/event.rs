@@ -2,6 +2,7 @@
 
 use seekless_base::{FileId, Lba, Nanos, words};
 
+use crate::IoPriority;
 use crate::memory::MemoryLimit;
 
 /// Id of a request, chosen by the driver. Must not be used again while the first request waits.
@@ -57,6 +58,8 @@ pub struct Demand {
     /// beyond it only as far as such readers were seen to read. Applies to the file until another request of
     /// a client says otherwise.
     pub random: bool,
+    /// What the kernel says about the reader's priority.
+    pub io: IoPriority,
 }
 
 /// How much of a reported range has been read.

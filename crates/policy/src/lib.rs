@@ -129,6 +129,7 @@ mod event;
 mod extents;
 mod files;
 mod holes;
+mod io_priority;
 mod order;
 mod piece;
 mod pins;
@@ -148,6 +149,7 @@ pub use engine::{DiskEngine, LEFT_ALONE};
 pub use event::{
     Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict, Writes,
 };
+pub use io_priority::{IDLE_WAIT, IoPriority};
 pub use memory::MemoryLimit;
 pub(crate) use order::{Place, Queued, Sweep};
 pub use piece::FOUND_MAX;

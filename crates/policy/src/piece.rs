@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use seekless_base::wants::{TO_END, Want};
 use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 
-use crate::{FileId, PAGE, ReadId, RequestId, StreamId};
+use crate::{FileId, IoPriority, PAGE, ReadId, RequestId, StreamId};
 
 /// A request waits until the bytes of the piece before `upto` (a file offset) are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) struct Priority {
     pub(crate) file_set: bool,
     /// A file set waits for it, perhaps among others.
     pub(crate) for_file_set: bool,
+    /// Only readers of these priorities ask for it: the least idle, the heaviest.
+    pub(crate) io: IoPriority,
 }
 
 impl Priority {
@@ -41,6 +43,7 @@ impl Priority {
         predicted: false,
         file_set: false,
         for_file_set: false,
+        io: IoPriority::NORMAL,
     };
 
     /// The priority of a piece that two requests want. A predicted piece keeps its place in disk order.
@@ -48,11 +51,13 @@ impl Priority {
         let due = if self.predicted { self.due } else { self.due.min(other.due) };
         let for_file_set = self.for_file_set || other.for_file_set;
         let file_set = self.file_set && other.file_set;
+        let (idle, weight) = (self.io.idle && other.io.idle, self.io.weight.max(other.io.weight));
         Priority {
             due,
             joins_kernel: self.joins_kernel || other.joins_kernel,
             file_set,
             for_file_set,
+            io: IoPriority { idle, weight },
             ..self
         }
     }

@@ -10,12 +10,12 @@
 //!   disk's time or nothing waits to be written any more. So a write waits for one piece and for its own
 //!   turn. If the share is a half, a turn is as long as the piece before it.
 //! - No piece is read before it is due: what the streams have in memory is time for the writers.
-//! - If programs wait for their writes, pieces are shorter ([`Writers::piece_max`]).
+//! - If programs wait for their writes, pieces are shorter ([`Writers::piece_takes`]).
 //!
 //! Time in which no piece is in flight is the writers'. Of the time of a piece they had what it took longer
 //! than this disk takes for such a piece, provided that something was written meanwhile.
 
-use seekless_base::{Bytes, Nanos};
+use seekless_base::Nanos;
 
 use crate::Writes;
 use crate::share::Share;
@@ -24,11 +24,6 @@ use crate::share::Share;
 /// driver which can no longer see writes withholds nothing.
 pub const WRITES_BELIEVED: Nanos = Nanos::from_secs(1);
 
-/// Shortest bound on pieces while programs wait for their writes, in units of what the disk transfers in one
-/// switch: half of what the automatic wait allows to everybody ([`crate::LongestWait::Auto`]). The disk then
-/// transfers during eight ninths of its time instead of sixteen seventeenths.
-const SYNC_DEPTHS: u64 = 8;
-
 /// What the writers of one disk wait for, and what they have got.
 #[derive(Clone, Debug)]
 pub(crate) struct Writers {
@@ -36,8 +31,8 @@ pub(crate) struct Writers {
     last: Nanos,
     report: Writes,
     reported: Nanos,
-    /// How long the writers have had the disk alone now; below, the moving average of such times, each with a
-    /// weight of one eighth.
+    /// How long pieces have waited for writes now; below, the moving average of such times, each with a weight
+    /// of one eighth.
     alone: Nanos,
     mean_alone: Nanos,
     /// Bytes written, as reported.
@@ -67,7 +62,7 @@ pub struct WriterStats {
 }
 
 impl Writers {
-    /// `None`: writes are counted, and nothing is left to them.
+    /// `None` for no share: writes are not accounted for.
     pub(crate) fn new(share: Option<f64>) -> Option<Writers> {
         let share = Share::new(share?, Nanos::ZERO);
         let (zero, report) = (Nanos::ZERO, Writes::default());
@@ -85,8 +80,9 @@ impl Writers {
         })
     }
 
-    /// Accounts for the time until `now`, in which this many reads were in flight.
-    pub(crate) fn pass(&mut self, now: Nanos, in_flight: usize) {
+    /// Accounts for the time until `now`, in which this many reads were in flight. `queued`: whether pieces
+    /// waited.
+    pub(crate) fn pass(&mut self, now: Nanos, in_flight: usize, queued: bool) {
         let time = now.since(self.last);
         self.last = self.last.max(now);
         let waits = self.waits();
@@ -95,7 +91,7 @@ impl Writers {
         }
         // The time does not count while nothing waits.
         self.share.pass(now, usize::from(in_flight == 0), usize::from(waits), waits);
-        if waits && in_flight == 0 {
+        if waits && queued && in_flight == 0 {
             self.alone += time;
         } else if self.alone > Nanos::ZERO {
             let alone = core::mem::replace(&mut self.alone, Nanos::ZERO);
@@ -144,15 +140,11 @@ impl Writers {
         self.held += u64::from(!core::mem::replace(&mut self.holds, true));
     }
 
-    /// Maximum length of a piece. If programs wait for their writes, a piece takes no longer than the writers
-    /// need for a turn: with one piece before it a sync takes at most twice as long as its own writes. But it
-    /// is never shorter than [`SYNC_DEPTHS`]. `transfers_in`: what the disk transfers in a time; `depth`:
-    /// what it transfers in one switch.
-    pub(crate) fn piece_max(&self, depth: Bytes, transfers_in: impl Fn(Nanos) -> Bytes) -> u64 {
-        if !self.report.synced || !self.waits() {
-            return u64::MAX;
-        }
-        depth.0.saturating_mul(SYNC_DEPTHS).max(transfers_in(self.mean_alone).0)
+    /// How long a piece may take while programs wait for their writes: as long as the writers' mean turn.
+    /// With one such piece before each turn, a sync takes twice as long as its own writes. `None` if no
+    /// program waits.
+    pub(crate) fn piece_takes(&self) -> Option<Nanos> {
+        (self.report.synced && self.waits()).then_some(self.mean_alone)
     }
 
     pub(crate) fn stats(&self) -> WriterStats {

@@ -88,12 +88,12 @@ impl Reads {
     }
 
     /// Appends the reads of a batch of events in order of time, and the places where missing pages were added
-    /// to the cache. Returns the number of calls and faults.
+    /// to the cache, with the thread that waits for them. Returns the number of calls and faults.
     pub(crate) fn take(
         &mut self,
         events: &[CacheEvent],
         into: &mut Vec<Seen>,
-        missed: &mut Vec<(Inode, u64)>,
+        missed: &mut Vec<(Inode, u64, u32)>,
     ) -> u64 {
         let mut reads = 0;
         for event in events {
@@ -103,7 +103,7 @@ impl Reads {
                 let before = self.misses.get(&inode);
                 if before.is_none_or(|before| at.abs_diff(*before) >= WINDOW) {
                     self.misses.insert(inode, at);
-                    missed.push((inode, at));
+                    missed.push((inode, at, event.tid));
                 }
                 continue;
             }
@@ -209,7 +209,7 @@ mod tests {
             [0, 16, 32, 4096, 4112].map(|page| event(1, How::Added, page, page)).into();
         let (mut seen, mut missed) = (Vec::new(), Vec::new());
         assert_eq!(reads.take(&added, &mut seen, &mut missed), 0);
-        assert_eq!(missed, [(INODE, 0), (INODE, 4096 * 4096)]);
+        assert_eq!(missed, [(INODE, 0, 1), (INODE, 4096 * 4096, 1)]);
         assert!(seen.is_empty());
     }
 

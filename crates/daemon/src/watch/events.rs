@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use seekless_base::wants::{CallKind, DoorLimits, TO_END, Want};
 use seekless_engine::{
-    Engine, FilesUsed, ForwardedCall, OnAnswer, PrefetchedFiles, Refused, Submitted, Ticket, Transport, lock,
-    run_first,
+    ClientDemand, Engine, FilesUsed, ForwardedCall, OnAnswer, PrefetchedFiles, Refused, Submitted, Ticket,
+    Transport, lock, run_first,
 };
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
@@ -108,8 +108,9 @@ impl Announcer {
             return counts.outside.add();
         }
         // A blocked read is not reported: it is the read that its answer releases.
-        let call =
-            ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.policy.limits()) };
+        let call = call.looked(fd, &self.settings.engine.policy.limits());
+        let demand = ClientDemand { io: self.engine.priority_of(event.tid()), ..call.demand };
+        let call = ForwardedCall { answer_is_read: true, demand, ..call };
         let mut door = EventDoor {
             announcer: self,
             want: call.want,

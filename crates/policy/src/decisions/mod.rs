@@ -19,7 +19,8 @@
 //!
 //! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
 //!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it,
-//!   `random` if its reader said that it reads at random;
+//!   `random` if its reader said that it reads at random, `idle` if it is of the idle class, `weight N` if
+//!   it weighs more or less than others;
 //! - `took REQUEST`: `unread` if a file set's reader will never read what it asked for;
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
 //! - what was found of a read, or is gone: `from OFFSET` unless that is 0.
@@ -37,8 +38,8 @@ use core::str::FromStr;
 use seekless_base::{Bytes, Lba, Nanos};
 
 use crate::{
-    Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, RequestId, Taken,
-    Verdict, Writes,
+    Access, Action, Config, Demand, Event, FileId, IoPriority, MemoryLimit, Outcome, ReadId, Request,
+    RequestId, Taken, Verdict, Writes,
 };
 
 /// The first line of a log.
@@ -191,6 +192,13 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     if demand.random {
         f.write_str(" random")?;
     }
+    if demand.io.idle {
+        f.write_str(" idle")?;
+    }
+    let usual = if demand.io.idle { IoPriority::IDLE } else { IoPriority::NORMAL };
+    if demand.io.weight != usual.weight {
+        write!(f, " weight {}", demand.io.weight)?;
+    }
     Ok(())
 }
 
@@ -266,9 +274,15 @@ impl Words<'_> {
                 "along" => request.demand.joins_kernel = true,
                 "file-set" => request.demand.file_set = true,
                 "random" => request.demand.random = true,
+                "idle" => request.demand.io = IoPriority::IDLE,
+                "weight" => {
+                    let weight = u32::try_from(self.number()?);
+                    let weight = weight.map_err(|_| Unreadable("a weight is out of range"))?;
+                    request.demand.io.weight = weight;
+                }
                 _ => {
                     return Err(Unreadable(
-                        "a request names from, deadline, bitrate, foretold, along, file-set and random only",
+                        "a request names from, deadline, bitrate, foretold, along, file-set, random, idle and weight only",
                     ));
                 }
             }
@@ -462,9 +476,10 @@ mod tests {
             joins_kernel: true,
             file_set: true,
             random: true,
+            io: IoPriority { idle: true, weight: 7 },
         };
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144 \
-                    foretold along file-set random";
+                    foretold along file-set random idle weight 7";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
         let text = "0 1500000 + request 7 2049:131 8192 524288 104857600 81920 from 4096";

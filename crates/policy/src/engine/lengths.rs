@@ -24,6 +24,7 @@ use super::DiskEngine;
 use super::follow::next_page;
 use crate::config::KERNEL_READ_AHEAD;
 use crate::sizing::controller::Situation;
+use crate::writers::Writers;
 use crate::{EndEvidence, FileId, LongestWait, PAGE, Stream};
 
 /// How often the sizing algorithm is updated, and how soon after the start the highest bitrate is first
@@ -119,11 +120,13 @@ impl DiskEngine {
         (waited_for / others - depth).max(depth) as u64
     }
 
-    /// Maximum length of pieces beside programs that wait for their writes.
+    /// Maximum length of pieces beside programs that wait for their writes: what the disk transfers in their
+    /// turn, but never less than half of what the automatic wait allows to everybody. The disk then transfers
+    /// during eight ninths of its reading time.
     fn writers_allow(&self) -> u64 {
-        let writers = self.queue.writers.as_ref();
-        writers
-            .map_or(u64::MAX, |w| w.piece_max(self.service.depth(), |time| self.service.transfers_in(time)))
+        let Some(time) = self.queue.writers.as_ref().and_then(Writers::piece_takes) else { return u64::MAX };
+        let least = (WAIT_DEPTHS / 2.0 * self.service.depth().0 as f64) as u64;
+        self.service.transfers_in(time).0.max(least)
     }
 
     /// Bytes a stream is likely to go on for; no piece goes beyond. 0 once the median remainder is fetched.

@@ -6,8 +6,8 @@ use seekless_policy::sizing::bitrate::BitrateRule;
 use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::{AdjustBy, Params};
 use seekless_policy::{
-    AheadConfig, Config, Constants, Demand, LongestWait, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
-    StreamConfig, Taken, Writes,
+    AheadConfig, Config, Constants, Demand, IoPriority, LongestWait, MemoryLimit, Mode, OrderKind, PAGE,
+    Sizing, StreamConfig, Taken, Writes,
 };
 
 /// Sizes and offsets: mostly near each other so that they overlap, some extreme.
@@ -24,14 +24,17 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
     let turns = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns).prop_map(
-        |(deadline, bitrate, (predicted, joins_kernel, file_set, random))| Demand {
+    let weight = prop_oneof![Just(100), 0..400u32, any::<u32>()];
+    let io = (prop::bool::weighted(0.2), weight).prop_map(|(idle, weight)| IoPriority { idle, weight });
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns, io).prop_map(
+        |(deadline, bitrate, (predicted, joins_kernel, file_set, random), io)| Demand {
             deadline,
             bitrate,
             predicted,
             joins_kernel,
             file_set,
             random,
+            io,
         },
     )
 }
