@@ -143,8 +143,8 @@ pub(crate) struct Disk {
     flushes: VecDeque<u32>,
     /// Write requests not done.
     writes: usize,
-    /// Bytes written since the last look ([`Disk::take_written`]).
-    written: u64,
+    /// Bytes written since the last look ([`Disk::look_at_writes`]), and whether the cache was flushed.
+    written: (u64, bool),
     /// With the drive.
     sent: Vec<u32>,
     stats: DiskStats,
@@ -215,7 +215,7 @@ impl Disk {
             outside: VecDeque::new(),
             flushes: VecDeque::new(),
             writes: 0,
-            written: 0,
+            written: (0, false),
             sent: Vec::new(),
             stats: DiskStats::default(),
             write_time_before: Nanos::ZERO,
@@ -342,9 +342,12 @@ impl Disk {
         (self.requests_max * 3 / 4).max(1)
     }
 
-    /// Bytes written since the last call.
-    pub(crate) fn take_written(&mut self) -> u64 {
-        std::mem::take(&mut self.written)
+    /// What the files of `/sys/block` tell: writes and flushes that the drive has; since the last look, bytes
+    /// written, and whether its cache was flushed.
+    pub(crate) fn look_at_writes(&mut self) -> (u64, u64, bool) {
+        let sent = self.sent.iter().filter(|&&id| !self.request(id).reads()).count();
+        let (bytes, flushed) = std::mem::take(&mut self.written);
+        (sent as u64, bytes, flushed)
     }
 
     fn enter(&mut self, now: Nanos, new: Request, pages: Pages) {
@@ -506,10 +509,11 @@ impl Disk {
             Op::Read => (s.reads, s.read_bytes) = (s.reads + 1, s.read_bytes + bytes),
             Op::Write => {
                 (s.writes, s.write_bytes) = (s.writes + 1, s.write_bytes + bytes);
-                self.written += bytes;
+                self.written.0 += bytes;
             }
             Op::Flush => {
                 s.flushes += 1;
+                self.written.1 = true;
                 return;
             }
         }

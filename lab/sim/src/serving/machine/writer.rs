@@ -44,11 +44,13 @@ const LOOK: Nanos = Nanos::from_secs(5);
 const JOURNAL_BLOCKS: u64 = 4;
 /// Blocks of the journal, which is written around (64 MiB, as mkfs.ext4 makes it on a small disk).
 const JOURNAL: u64 = 16_384;
-/// How long after an fsync programs count as waiting for their writes: until a report counts no longer,
-/// twice.
-const SYNCED: Nanos = Nanos(2 * WRITES_BELIEVED.0);
-/// How often the engine's driver looks at the queue of writes.
-const SEE: Nanos = Nanos::from_millis(25);
+/// The daemon's times (`seekless_engine`, `writes`): between two looks at what waits to be written, and the
+/// same while pieces wait for writes; how long after a flush programs count as waiting for their writes;
+/// between two reports of progress.
+const SEE: Nanos = Nanos::from_millis(5);
+const SEE_IN_TURN: Nanos = Nanos::from_millis(1);
+const SYNCED: Nanos = Nanos::from_secs(2);
+const PROGRESS: Nanos = Nanos::from_millis(20);
 /// Threads of writeback, and of the programs, one a disk.
 const FLUSHER_THREAD: u32 = 3_000_000;
 const WRITER_THREAD: u32 = 3_500_000;
@@ -97,9 +99,11 @@ pub(super) struct Writer {
     all: bool,
     journal_at: u64,
     sync_began: Nanos,
-    synced: Option<Nanos>,
-    /// What the engine was told last, and when.
+    /// When the engine's driver saw a flush last.
+    flushed: Option<Nanos>,
+    /// What the engine was told last, and when; and bytes written since.
     told: (Writes, Nanos),
+    untold: u64,
     /// After the warm-up.
     counted: u64,
     fsyncs: Histogram<u64>,
@@ -135,8 +139,9 @@ impl Machine<'_> {
                 all: false,
                 journal_at: 0,
                 sync_began: Nanos::ZERO,
-                synced: None,
+                flushed: None,
                 told: (Writes::default(), Nanos::ZERO),
+                untold: 0,
                 counted: 0,
                 fsyncs: Histogram::new_with_max(FSYNC_MAX_US, 3).expect("constant bounds are valid"),
             });
@@ -282,7 +287,7 @@ impl Machine<'_> {
         }
         let measures = self.record.measures(self.now);
         let w = &mut self.writers[disk as usize];
-        (w.phase, w.synced) = (Phase::Writes, Some(now));
+        w.phase = Phase::Writes;
         if measures {
             w.fsyncs.saturating_record((now.since(w.sync_began).0 / 1000).max(1));
         }
@@ -290,21 +295,24 @@ impl Machine<'_> {
         self.plan(due.max(now + self.config.costs.wake), Ev::Write(disk));
     }
 
-    /// The engine's driver looks at what waits to be written.
+    /// The engine's driver looks at what waits to be written, as the daemon does.
     pub(super) fn see_writes(&mut self, disk: u32) {
-        let now = self.now;
-        self.plan(now + SEE, Ev::SeeWrites(disk));
-        let d = &mut self.disks[disk as usize];
+        let (now, e) = (self.now, self.engine_of(disk));
+        let (queued, in_flight) = self.engines[e as usize].policy.load();
+        let in_turn = queued > 0 && in_flight == 0;
+        self.plan(now + if in_turn { SEE_IN_TURN } else { SEE }, Ev::SeeWrites(disk));
+        let (waiting, bytes, flushed) = self.disks[disk as usize].look_at_writes();
         let w = &mut self.writers[disk as usize];
-        let waiting = d.writes();
-        let syncs = !matches!(w.phase, Phase::Writes | Phase::Throttled);
-        let synced = syncs || w.synced.is_some_and(|at| now < at + SYNCED);
+        w.untold += bytes;
+        w.flushed = if flushed { Some(now) } else { w.flushed };
+        let synced = w.flushed.is_some_and(|at| now < at + SYNCED);
         let (told, at) = w.told;
         let changed = (waiting > 0, synced) != (told.waiting > 0, told.synced);
-        if changed || (waiting > 0 && now >= at + Nanos(WRITES_BELIEVED.0 / 2)) {
-            let writes = Writes { waiting, synced, bytes: d.take_written() };
+        let progress = w.untold > 0 && now >= at + PROGRESS;
+        if changed || progress || (waiting > 0 && now >= at + Nanos(WRITES_BELIEVED.0 / 2)) {
+            let writes = Writes { waiting, synced, bytes: std::mem::take(&mut w.untold) };
             w.told = (writes, now);
-            self.tell(self.engine_of(disk), Event::Writes(writes));
+            self.tell(e, Event::Writes(writes));
         }
     }
 
