@@ -331,7 +331,7 @@ impl Disk {
         true
     }
 
-    /// Write requests and flushes that wait or are with the drive, as `/sys/block/*/inflight` counts them.
+    /// Write requests and flushes that wait or are with the drive.
     pub(crate) fn writes(&self) -> u64 {
         self.writes as u64
     }
