@@ -125,6 +125,11 @@ pub const METRICS: &[Metric] = &[
     metric("fsync_p99_ms", "ms", "99th percentile of the same; of fewer than 100, the longest"),
     metric("fsync_max_ms", "ms", "longest of the same"),
     metric(
+        "rest_mb_s",
+        "MB/s",
+        "MB/s of the clients, over the share of the disks' time that is not for writes",
+    ),
+    metric(
         "time_writes",
         "",
         "share of the disks' time in which the heads went to what was written, and wrote it",

@@ -237,9 +237,8 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
     ] {
         put(name, over(sum(&format!("/stats/{part}_ns")), sum("/stats/elapsed_ns")));
     }
-    if sum("/stats/writes") > 0.0 {
-        put("time_writes", over(sum("/stats/write_ns"), sum("/stats/elapsed_ns")));
-    }
+    let writes = over(sum("/stats/write_ns"), sum("/stats/elapsed_ns"));
+    put("time_writes", writes);
     put("time_idle", (1.0 - over(busy_ns, sum("/stats/elapsed_ns"))).max(0.0));
     put("service_ms", over(served_ns / 1e6, commands));
     put("wait_ms", over(sum("/stats/response_ns") / 1e6, commands));
@@ -249,6 +248,7 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
         row.metrics.insert("hit_share".into(), (1.0 - read / served).max(0.0));
         row.metrics.insert("disk_per_served".into(), read / served);
         row.metrics.insert("disk_s_per_gb".into(), over(busy_ns / 1e9, elapsed_s) / served * 1e3);
+        row.metrics.insert("rest_mb_s".into(), over(served, 1.0 - writes));
     }
     row.raw.insert("disks".into(), disks.to_vec().into());
 }
