@@ -115,6 +115,7 @@ scenarios![
     "pfc-table1-cells",
     "prove",
     "restic",
+    "reuse",
     "sensitivity",
     "serve-vs-nginx",
     "sessions",

@@ -29,7 +29,7 @@ use super::config::{Config, Load, Rise};
 use super::disk::{Disk, Waiter};
 use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
-use super::record::{Known, Recorder, Report};
+use super::record::{Known, Recorder, Report, Reuse};
 use super::server::Pool;
 use events::EventQueue;
 use file_sets::SetReader;
@@ -182,6 +182,8 @@ struct Machine<'a> {
     writers: Vec<Writer>,
     record: Recorder,
     cache_before: super::cache::Counts,
+    /// Uses of blocks before the measurement.
+    uses_before: usize,
     /// Failed sessions that end the run.
     failed_enough: u64,
 }
@@ -294,6 +296,7 @@ impl<'a> Machine<'a> {
             writers: Vec::new(),
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
+            uses_before: 0,
             failed_enough: u64::MAX,
         })
     }
@@ -407,7 +410,12 @@ impl<'a> Machine<'a> {
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
         let report = Report::of(&self.record, now, disks, engines, cache, self.events, sessions);
-        Report { file_set, writer, ..report }
+        // What a writer writes is used too, and is no reader's.
+        let reuse = match self.writers.is_empty() {
+            true => Reuse::of(&self.cache, self.uses_before, self.record.bytes, &report.cache),
+            false => Reuse::default(),
+        };
+        Report { file_set, writer, reuse, ..report }
     }
 
     fn handle(&mut self, event: Ev) {
@@ -454,6 +462,7 @@ impl<'a> Machine<'a> {
                     disk.reset(self.now);
                 }
                 self.cache_before = self.cache.counts();
+                self.uses_before = self.cache.uses().len();
                 for engine in &mut self.engines {
                     let stats = engine.policy.stats();
                     engine.totals_before = stats.ledger;
