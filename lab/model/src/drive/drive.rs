@@ -458,7 +458,7 @@ impl Drive {
         self.read_ahead_until(at);
         let Some((start, end)) = self.cache.next(self.passed, oldest) else { return };
         let end = if self.shingles.is_some() { end } else { end.min(self.geometry().track_end(start)) };
-        let end = self.to_medium(at, start, end, &mut ServiceTime::default());
+        let end = self.write_medium(at, start, end, &mut ServiceTime::default());
         self.free = self.head.at;
         self.write_time += self.free - at;
         self.cache.remove(start, end, self.free);
@@ -467,7 +467,7 @@ impl Drive {
     /// The mechanism writes `start..end`, from `at` on. The end, or where it stops for the time being. Of
     /// shingled tracks, which overlap, it reads and writes all of the band, unless the range is all of it or
     /// goes on where the band was written last.
-    fn to_medium(&mut self, at: u64, start: u64, end: u64, service: &mut ServiceTime) -> u64 {
+    fn write_medium(&mut self, at: u64, start: u64, end: u64, service: &mut ServiceTime) -> u64 {
         let (mut from, mut upto, mut stop) = (start, end, end);
         if let Some(shingles) = &mut self.shingles {
             let band = shingles.band(start, self.spec.geometry.sectors);
@@ -643,7 +643,7 @@ impl Drive {
             let mut from = lba;
             while from < end {
                 let start = if from == lba { ready } else { self.head.at };
-                from = self.to_medium(start, from, end, &mut service);
+                from = self.write_medium(start, from, end, &mut service);
             }
         } else {
             self.position(ready, self.place_for(q, lba), Op::Write, &mut service);
