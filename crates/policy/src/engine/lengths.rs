@@ -121,7 +121,7 @@ impl DiskEngine {
     }
 
     /// Maximum length of pieces beside programs that wait for their writes: half of what the automatic wait
-    /// allows to everybody. The disk then transfers during eight ninths of its reading time.
+    /// allows to everybody. The disk then transfers during four fifths of its reading time.
     fn writers_allow(&self) -> u64 {
         match self.queue.writers.as_ref().is_some_and(Writers::are_awaited) {
             true => (WAIT_DEPTHS / 2.0 * self.service.depth().0 as f64) as u64,
