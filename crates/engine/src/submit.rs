@@ -402,8 +402,8 @@ impl Devices {
     }
 
     /// Reports that the kernel reads bytes from here on because a program waits for them. The bytes behind
-    /// them are brought in as if a call of this I/O priority waited for them, if the thread knows the file. No
-    /// call is answered.
+    /// them are brought in as if a call of this I/O priority waited for them, if the thread knows the file.
+    /// No call is answered.
     pub fn missed(&self, file: FileId, offset: u64, io: IoPriority) -> Reported {
         let missed = Message::Missed { file, offset, io };
         match self.reader_of(file).map(|index| self.send(index, missed)) {

@@ -129,7 +129,7 @@ impl DiskQueue {
         }
         self.share.pass(now, of_sets, self.flights.len(), self.queue.counts().for_file_sets > 0);
         if let Some(writers) = &mut self.writers {
-            writers.pass(now, self.flights.len(), !self.queue.is_empty());
+            writers.pass(now, self.flights.len());
         }
     }
 
@@ -137,8 +137,21 @@ impl DiskQueue {
     pub(crate) fn writes(&mut self, now: Nanos, writes: Writes) {
         let Some(writers) = &mut self.writers else { return };
         writers.report(now, writes);
-        let beside = writes.waiting > 0 || writes.bytes > 0;
-        self.flights.iter_mut().for_each(|flight| flight.beside_writes |= beside);
+        for flight in &mut self.flights {
+            flight.written_before.get_or_insert(writers.bytes());
+        }
+    }
+
+    /// A piece took this long, of which the disk needed `alone` for it. Returns whether something was written
+    /// meanwhile, and lets that count for the writers.
+    pub(crate) fn was_written_beside(&mut self, read: ReadId, took: Nanos, alone: Nanos) -> bool {
+        let before = self.flight(read).and_then(|flight| flight.written_before);
+        let (Some(before), Some(writers)) = (before, &mut self.writers) else { return false };
+        let written = writers.bytes() > before;
+        if written {
+            writers.had_beside_piece(took, alone);
+        }
+        written
     }
 
     /// Whether something waits to be written.
@@ -319,10 +332,7 @@ impl DiskQueue {
         let mut piece = self.queue.remove(pick);
         // Charge the read to the file sets during their turn, even if a client waits for it too.
         piece.priority.file_set |= piece.priority.for_file_set && self.share.is_turn() && joining.is_none();
-        let mut flight = Flight::new(piece, now, joining.is_some());
-        flight.beside_writes = self.do_writes_wait();
-        flight.written = self.writers.as_ref().map_or(0, Writers::bytes);
-        self.flights.push(flight);
+        self.flights.push(Flight::new(piece, now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 

@@ -99,9 +99,9 @@ pub(crate) struct Flight {
     pub(crate) joined: bool,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
-    /// Whether something waited to be written or was written meanwhile; below, bytes written before.
-    pub(crate) beside_writes: bool,
-    pub(crate) written: u64,
+    /// Bytes that had been written by the first report of writes after its submission, which tells of writes
+    /// before it too.
+    pub(crate) written_before: Option<u64>,
 }
 
 /// Maximum number of ranges that the driver reports as found in memory for one read
@@ -112,7 +112,7 @@ impl Flight {
     /// A read that starts now.
     pub(crate) fn new(piece: Piece, now: Nanos, joined: bool) -> Flight {
         let resident = piece.start;
-        Flight { submitted: now, joined, resident, piece, beside_writes: false, written: 0 }
+        Flight { submitted: now, joined, resident, piece, written_before: None }
     }
 
     /// Bytes not yet in memory.

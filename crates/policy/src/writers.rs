@@ -10,10 +10,10 @@
 //!   disk's time or nothing waits to be written any more. So a write waits for one piece and for its own
 //!   turn. If the share is a half, a turn is as long as the piece before it.
 //! - No piece is read before it is due: what the streams have in memory is time for the writers.
-//! - If programs wait for their writes, pieces are shorter ([`Writers::piece_takes`]).
+//! - If programs wait for their writes, pieces are shorter.
 //!
 //! Time in which no piece is in flight is the writers'. Of the time of a piece they had what it took longer
-//! than this disk takes for such a piece, provided that something was written meanwhile.
+//! than this disk takes for such a piece, half of it at most, provided that something was written meanwhile.
 
 use seekless_base::Nanos;
 
@@ -31,10 +31,6 @@ pub(crate) struct Writers {
     last: Nanos,
     report: Writes,
     reported: Nanos,
-    /// How long pieces have waited for writes now; below, the moving average of such times, each with a weight
-    /// of one eighth.
-    alone: Nanos,
-    mean_alone: Nanos,
     /// Bytes written, as reported.
     bytes: u64,
     /// Time in which something was read or waited to be written.
@@ -65,24 +61,20 @@ impl Writers {
     /// `None` for no share: writes are not accounted for.
     pub(crate) fn new(share: Option<f64>) -> Option<Writers> {
         let share = Share::new(share?, Nanos::ZERO);
-        let (zero, report) = (Nanos::ZERO, Writes::default());
         Some(Writers {
             share,
-            last: zero,
-            report,
-            reported: zero,
-            alone: zero,
-            mean_alone: zero,
+            last: Nanos::ZERO,
+            report: Writes::default(),
+            reported: Nanos::ZERO,
             bytes: 0,
-            busy: zero,
+            busy: Nanos::ZERO,
             held: 0,
             holds: false,
         })
     }
 
-    /// Accounts for the time until `now`, in which this many reads were in flight. `queued`: whether pieces
-    /// waited.
-    pub(crate) fn pass(&mut self, now: Nanos, in_flight: usize, queued: bool) {
+    /// Accounts for the time until `now`, in which this many reads were in flight.
+    pub(crate) fn pass(&mut self, now: Nanos, in_flight: usize) {
         let time = now.since(self.last);
         self.last = self.last.max(now);
         let waits = self.waits();
@@ -91,12 +83,6 @@ impl Writers {
         }
         // The time does not count while nothing waits.
         self.share.pass(now, usize::from(in_flight == 0), usize::from(waits), waits);
-        if waits && queued && in_flight == 0 {
-            self.alone += time;
-        } else if self.alone > Nanos::ZERO {
-            let alone = core::mem::replace(&mut self.alone, Nanos::ZERO);
-            self.mean_alone.0 = self.mean_alone.0 - self.mean_alone.0 / 8 + alone.0 / 8;
-        }
         self.holds &= self.is_turn();
     }
 
@@ -128,10 +114,10 @@ impl Writers {
         self.bytes
     }
 
-    /// A piece was read beside writes, of which some were done, in this much more time than the disk takes
-    /// for it.
-    pub(crate) fn had_besides(&mut self, longer: Nanos) {
-        self.share.had_besides(longer);
+    /// A piece took this long, of which the disk needed `alone` for it, while something was written. What is
+    /// known of the disk may be wrong, so writes count as having had half of the time at most.
+    pub(crate) fn had_beside_piece(&mut self, took: Nanos, alone: Nanos) {
+        self.share.had_besides(took.since(alone).min(Nanos(took.0 / 2)));
         self.holds &= self.is_turn();
     }
 
@@ -140,18 +126,16 @@ impl Writers {
         self.held += u64::from(!core::mem::replace(&mut self.holds, true));
     }
 
-    /// How long a piece may take while programs wait for their writes: as long as the writers' mean turn.
-    /// With one such piece before each turn, a sync takes twice as long as its own writes. `None` if no
-    /// program waits.
-    pub(crate) fn piece_takes(&self) -> Option<Nanos> {
-        (self.report.synced && self.waits()).then_some(self.mean_alone)
+    /// Whether programs wait for their writes.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.report.synced && self.waits()
     }
 
     pub(crate) fn stats(&self) -> WriterStats {
         let waits = self.waits();
         WriterStats {
             waiting: if waits { self.report.waiting } else { 0 },
-            synced: waits && self.report.synced,
+            synced: self.are_awaited(),
             bytes: self.bytes,
             disk_time: self.share.spent(),
             busy: self.busy,

@@ -120,13 +120,13 @@ impl DiskEngine {
         (waited_for / others - depth).max(depth) as u64
     }
 
-    /// Maximum length of pieces beside programs that wait for their writes: what the disk transfers in their
-    /// turn, but never less than half of what the automatic wait allows to everybody. The disk then transfers
-    /// during eight ninths of its reading time.
+    /// Maximum length of pieces beside programs that wait for their writes: half of what the automatic wait
+    /// allows to everybody. The disk then transfers during four fifths of its reading time.
     fn writers_allow(&self) -> u64 {
-        let Some(time) = self.queue.writers.as_ref().and_then(Writers::piece_takes) else { return u64::MAX };
-        let least = (WAIT_DEPTHS / 2.0 * self.service.depth().0 as f64) as u64;
-        self.service.transfers_in(time).0.max(least)
+        match self.queue.writers.as_ref().is_some_and(Writers::are_awaited) {
+            true => (WAIT_DEPTHS / 2.0 * self.service.depth().0 as f64) as u64,
+            false => u64::MAX,
+        }
     }
 
     /// Bytes a stream is likely to go on for; no piece goes beyond. 0 once the median remainder is fetched.

@@ -47,11 +47,8 @@ impl DiskEngine {
         let Some(flight) = self.queue.flight(read) else { return };
         let (file, start, end) = (flight.piece.file, flight.piece.start, flight.piece.end);
         let (resident, submitted) = (flight.resident, flight.submitted);
-        let (beside_writes, written) = (flight.beside_writes, flight.written);
-        if let Some(writers) = self.queue.writers.as_mut().filter(|writers| writers.bytes() > written) {
-            let alone = self.service.takes(end - start);
-            writers.had_besides((self.now - submitted).since(alone));
-        }
+        let alone = self.service.takes(end - start);
+        let beside_writes = self.queue.was_written_beside(read, self.now - submitted, alone);
         match outcome {
             Outcome::Ok => {
                 let took = self.now - submitted;
