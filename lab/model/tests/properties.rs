@@ -19,16 +19,16 @@ struct Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step =
-        (0..30_000u64, 0..10u8, 0.0..1.0f64, any::<bool>(), 1..3000u32, any::<bool>())
-            .prop_map(|(gap_us, what, place, near, sectors, poll)| Step {
-                gap_us,
-                op: [Op::Write, Op::Write, Op::Write, Op::Flush].get(what as usize).map_or(Op::Read, |op| *op),
-                place,
-                near,
-                sectors,
-                poll,
-            });
+    let step = (0..30_000u64, 0..10u8, 0.0..1.0f64, any::<bool>(), 1..3000u32, any::<bool>()).prop_map(
+        |(gap_us, what, place, near, sectors, poll)| Step {
+            gap_us,
+            op: [Op::Write, Op::Write, Op::Write, Op::Flush].get(what as usize).map_or(Op::Read, |op| *op),
+            place,
+            near,
+            sectors,
+            poll,
+        },
+    );
     prop::collection::vec(step, 1..60)
 }
 

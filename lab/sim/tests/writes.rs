@@ -71,7 +71,8 @@ fn a_writer_alone_gets_what_it_asks_for() {
 #[test]
 fn a_writer_faster_than_the_disk_is_held_to_its_rate() {
     let mut config = config(1, 1_000.0, None);
-    config.load = Load::Closed { clients: 1, spec: ClosedSpec { range: Bytes(4096), ..ClosedSpec::default() } };
+    config.load =
+        Load::Closed { clients: 1, spec: ClosedSpec { range: Bytes(4096), ..ClosedSpec::default() } };
     let (report, writer) = run(&config);
     let media = drives::get(DRIVE).unwrap().media_rate(seekless_base::Lba(0)) / 1e6;
     let disk = report.disks[0].write_bytes as f64 / 40e6;

@@ -612,7 +612,10 @@ impl ServeArgs {
         if matches!(l.load, LoadKind::Tree | LoadKind::Diff) {
             return Err(usage("--writer is for loads of a server: closed, handlers, sessions or search"));
         }
-        if l.writer_file < Bytes::mib(1) || !l.writer_file.0.is_multiple_of(PAGE) || l.writer_sync == Some(Bytes(0)) {
+        if l.writer_file < Bytes::mib(1)
+            || !l.writer_file.0.is_multiple_of(PAGE)
+            || l.writer_sync == Some(Bytes(0))
+        {
             return Err(usage(
                 "--writer-file must be whole pages of at least 1MiB, --writer-sync at least 1B",
             ));
