@@ -55,7 +55,7 @@ use seekless_kernel::cacheevents::{CacheEvent, DEVICES_MAX};
 use seekless_kernel::lsm;
 use seekless_kernel::residency::page_bytes;
 use seekless_kernel::state::made_folder;
-use seekless_policy::FileId;
+use seekless_policy::{FileId, IoPriority};
 use table::{Answer, Order, Table};
 use volume::Volume;
 
@@ -113,9 +113,9 @@ impl Counts {
     }
 
     /// Reports to the engine that the kernel reads a file from here on because a program waits for it.
-    fn missed(&self, devices: &Devices, pid: u32, file: FileId, at: u64) {
+    fn missed(&self, devices: &Devices, pid: u32, file: FileId, at: u64, io: IoPriority) {
         self.missed.add();
-        if devices.missed(pid, file, at) != Reported::Taken {
+        if devices.missed(pid, file, at, io) != Reported::Taken {
             self.dropped.add();
         }
     }
@@ -292,7 +292,7 @@ impl Listener {
     fn run(mut self) {
         seekless_engine::run_first();
         let (mut events, mut seen, mut forward) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut missed, mut misses) = (Vec::new(), Vec::new());
+        let (mut missed, mut missing) = (Vec::new(), Vec::new());
         let mut pause = ROUND;
         let mut counted = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
@@ -322,17 +322,20 @@ impl Listener {
                 let order = self.table.read(seen, now);
                 self.take(order, (seen.inode, seen.pid), |file| forward.push((file, seen)));
             }
-            for (inode, at, pid) in missed.drain(..) {
+            for (inode, at, (pid, thread)) in missed.drain(..) {
                 let order = self.table.missed(inode, at, now);
-                self.take(order, (inode, pid), |file| misses.push((file, at, pid)));
+                self.take(order, (inode, pid), |file| missing.push((file, at, pid, thread)));
             }
+            let io = |thread: u32| self.engine.priority_of(i32::try_from(thread).unwrap_or(0));
+            let misses: Vec<_> =
+                missing.drain(..).map(|(file, at, pid, thread)| (file, at, pid, io(thread))).collect();
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
                 for (file, seen) in forward.drain(..) {
                     self.counts.forward(&devices, file, &seen);
                 }
-                for (file, at, pid) in misses.drain(..) {
-                    self.counts.missed(&devices, pid, file, at);
+                for (file, at, pid, io) in misses {
+                    self.counts.missed(&devices, pid, file, at, io);
                 }
             }
             pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };

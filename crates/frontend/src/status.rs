@@ -448,6 +448,20 @@ impl fmt::Display for StatusReport {
             let BitratesReport { table, files, lines_left_out, .. } = table;
             writeln!(f, "bitrates of {files} files by {table}, {lines_left_out} lines left out")?;
         }
+        for disk in self.disks.iter().filter(|disk| disk.writers.bytes + disk.writers.waiting_now > 0) {
+            let writers = &disk.writers;
+            writeln!(
+                f,
+                "writes on {} {:.1} MB in {:.0} % of the disk's time while it was read, {} waiting now{}; {} pieces held \
+                 back for them",
+                disk.name,
+                Bytes(writers.bytes).as_mb(),
+                100.0 * writers.share(),
+                writers.waiting_now,
+                if writers.synced_now { " (synced)" } else { "" },
+                writers.held_back
+            )?;
+        }
         let sets = &self.file_sets;
         if sets.begun + sets.refused > 0 {
             let share = |d: &DiskReport| (d.file_sets.disk_ms / d.disk_ms.max(1e-9) * 100.0).min(100.0);

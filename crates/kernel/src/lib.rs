@@ -29,6 +29,8 @@ pub mod hold;
 #[cfg(feature = "full")]
 pub mod identity;
 #[cfg(feature = "full")]
+pub mod ioprio;
+#[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
 pub mod lsm;
@@ -67,3 +69,5 @@ pub mod tracepoint;
 #[cfg(feature = "full")]
 pub mod trust;
 pub mod twinkey;
+#[cfg(feature = "full")]
+pub mod writes;

@@ -20,7 +20,7 @@ use seekless_kernel::fanotify::Opens;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::{cachestat, page_bytes};
-use seekless_policy::Taken;
+use seekless_policy::{IoPriority, Taken};
 
 use super::Counts;
 use super::reads::{Inode, Seen};
@@ -225,7 +225,7 @@ impl Finder {
         }
         self.counts.found.add();
         match missed {
-            true => self.counts.missed(&devices, pid, call.file, 0),
+            true => self.counts.missed(&devices, pid, call.file, 0, IoPriority::NORMAL),
             false => self.counts.accesses.add(),
         }
         for read in reads {
