@@ -39,17 +39,26 @@ impl Doors {
             Ok(()) => Ok(()),
             Err(TraceError::NotPermitted(_)) => Err("observing needs root"),
             Err(TraceError::Missing(_)) => {
-                Err("this kernel reports no reads (it takes Linux 6.11 with tracing)")
+                Err("this kernel reports no reads (it takes Linux 6.11 with tracing, or 5.10 with BTF)")
             }
             Err(TraceError::Other(..)) => Err("the kernel's tracepoints cannot be read"),
         };
         Doors { watch: watchable(), observe }
     }
 
+    /// Each door's name, and `works` or what it lacks. The shim needs nothing of the kernel.
+    pub(super) fn report(&self) -> [(&'static str, &'static str); 3] {
+        let works = |door: Result<(), &'static str>| door.err().unwrap_or(WORKS);
+        [("shim", WORKS), ("observe", works(self.observe)), ("watch", works(self.watch))]
+    }
+
     fn first(&self) -> String {
         self.observe.map_or(String::new(), |()| OBSERVE.into())
     }
 }
+
+/// Said of a door that the kernel and the caller's rights allow.
+pub(super) const WORKS: &str = "works";
 
 const OBSERVE: &str = "seekless observe DIR ...";
 

@@ -14,7 +14,7 @@ use seekless_frontend::advice::{scheduler, unavailable};
 use seekless_frontend::metrics::Address;
 use seekless_frontend::own_daemon;
 use seekless_frontend::status::StatusReport;
-use seekless_kernel::cacheevents::CacheEvents;
+use seekless_kernel::cacheevents::{Attachment, CacheEvents};
 use seekless_kernel::mounts::mounts;
 use seekless_options::seconds;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -38,6 +38,10 @@ pub struct ObserveArgs {
     /// End when this process, which started it, ends; then remove the socket's folder
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
+    /// How the kernel reports reads: programs or samples of tracepoints, entries or probes of functions
+    /// [default: the first of these that works]
+    #[arg(long, value_name = "WAY", hide = true)]
+    attachment: Option<Attachment>,
     /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     stats_interval: Option<f64>,
@@ -61,7 +65,9 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         die_with(parent, Signal::TERM)?;
     }
     // Before anything else is set up.
-    CacheEvents::probe().map_err(unavailable)?;
+    if args.attachment.is_none() {
+        CacheEvents::probe().map_err(unavailable)?;
+    }
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
     let (told, signal) = UnixStream::pair().map_err(fault)?;
     for number in [SIGTERM, SIGINT] {
@@ -83,7 +89,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         })?,
         true => Daemon::start_unreachable(settings)?,
     };
-    let mut door = Door::open(&args.dirs, &daemon)?;
+    let mut door = Door::open(&args.dirs, args.attachment, &daemon)?;
     let metrics = crate::metrics::serve(args.metrics, None, &daemon, "seekless observe")?;
     let disks = engine.survey(Some(&args.dirs));
     for disk in &disks {
