@@ -1,5 +1,5 @@
 //! `seekless observe` over a file system of its own: ext4 on a loop device in memory. The readers are this
-//! process and programs without the shim. Needs root, loop devices, mkfs.ext4 and Linux 6.11; reports what it
+//! process and programs without the shim. Needs root, loop devices, mkfs.ext4 and Linux 5.10; reports what it
 //! skips. Nothing stays after the test.
 
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! The kernel's own description of its types (BTF): where a structure has a member, and what a function takes.
+//! The kernel's own description of its types (BTF): where a structure has a member, what a function takes.
 //!
 //! Structures differ between kernels. A program that follows a pointer in one needs the offset on the kernel
 //! that runs, so it is looked up when the program is made; no compiler and no headers are needed there. The

@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::functions::{Functions, Site, Span, Value};
 use super::{ADDED_MASK, CacheEvent, Drained, Layout, RING_PAGES, Taken};
 use crate::bpf::{self, Assembler, Call, Counter, Label, Place, Register, Ring};
@@ -103,7 +105,7 @@ impl Programs {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "in a process namespace of its own"));
         }
         let processors = crate::perf::processors()?.len().clamp(1, PROCESSORS_MAX);
-        let ring = Ring::new(processors * RING_PAGES[0] * page_bytes() as usize)?;
+        let ring = with_locked_memory(|| Ring::new(processors * RING_PAGES[0] * page_bytes() as usize))?;
         let (full, own) = (Counter::new()?, std::process::id());
         Ok(Programs { ring, full, told: 0, taken: Vec::new(), own, _attached: Vec::new() })
     }
@@ -189,6 +191,21 @@ impl Programs {
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
+}
+
+/// Before 5.11 the memory of programs counts as locked by their user, whose limit is 64 KiB in many places. The
+/// limit is lifted if the first try exceeds it, and put back if it was not the reason.
+fn with_locked_memory<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    make().or_else(|error| {
+        let before = getrlimit(Resource::Memlock);
+        let none = Rlimit { current: None, maximum: None };
+        if error.raw_os_error() != Some(libc::EPERM) || setrlimit(Resource::Memlock, none).is_err() {
+            return Err(error);
+        }
+        make().inspect_err(|_| {
+            let _ = setrlimit(Resource::Memlock, before);
+        })
+    })
 }
 
 fn event(taken: &[Taken], record: &[u8]) -> Option<CacheEvent> {
