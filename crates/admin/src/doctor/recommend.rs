@@ -63,8 +63,8 @@ pub(super) const WORKS: &str = "works";
 const OBSERVE: &str = "seekless observe DIR ...";
 
 fn watchable() -> Result<(), &'static str> {
-    match Group::new() {
-        Ok(_) => Ok(()),
+    match Group::probe() {
+        Ok(()) => Ok(()),
         Err(Unavailable::NotPermitted) => Err("watching needs root"),
         Err(Unavailable::NotSupported) => Err("this kernel has no pre-content events (it takes Linux 6.14)"),
         Err(Unavailable::Other(_)) => Err("the kernel refuses to announce reads"),
