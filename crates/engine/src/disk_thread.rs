@@ -2,8 +2,8 @@
 //!
 //! It translates and decides nothing. Messages of the doors, reports of the workers and the machine's memory
 //! become events of the engine. The engine's actions go to the workers, to the pinner and to the callers. The
-//! thread itself opens, closes and looks up no file ([`crate::opener`], [`crate::aside`]). It never waits for
-//! the disk, except for the file system's block map of a new file.
+//! thread itself opens, closes and looks up no file ([`crate::opener`], [`crate::deleted_files`]). It never
+//! waits for the disk, except for the file system's block map of a new file.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -18,9 +18,9 @@ use seekless_policy::{
     Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
 };
 
-use crate::aside::Left;
 use crate::bitrates::Bitrates;
 use crate::decisions::DiskLog;
+use crate::deleted_files::Left;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
@@ -243,7 +243,7 @@ impl DiskLoop {
             }
             Action::Probe { file, offset, len } => {
                 if let Some(open) = self.files.get(file) {
-                    self.files.aside.look(file, open.source.clone(), offset, len);
+                    self.files.file_thread.look(file, open.source.clone(), offset, len);
                 }
             }
             Action::Pin { file, offset, len } => {

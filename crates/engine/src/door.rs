@@ -11,7 +11,7 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
-use crate::aside::Left;
+use crate::deleted_files::Left;
 
 /// Called once, on the disk thread, with the result of a request. It must not block.
 pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;

@@ -25,9 +25,9 @@
 //! This crate must not know sockets, frames, command lines or the doors.
 
 mod addresses;
-mod aside;
 mod bitrates;
 mod decisions;
+mod deleted_files;
 mod devices;
 mod disk;
 mod disk_thread;

@@ -13,9 +13,9 @@ use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::pool::MemoryUse;
 use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, MemoryLimit, OrderKind, Sizing};
 
-use crate::aside::Aside;
 use crate::bitrates::Bitrates;
 use crate::decisions::DiskLog;
+use crate::deleted_files::FileThread;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
 use crate::door::Message;
@@ -87,7 +87,7 @@ impl DiskThread {
         // Twice the queue: requests that the engine will pass are answered quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
-        let aside = Aside::start(name, workers.reporter())?;
+        let file_thread = FileThread::start(name, workers.reporter())?;
         let threads = workers.threads();
         let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
         let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
@@ -102,7 +102,7 @@ impl DiskThread {
             .transpose()?;
         let replaced = Arc::<AtomicBool>::default();
         let volume = volume.map(|volume| Renewed::new(volume, replaced.clone()));
-        let files = OpenFiles::on(volume, open, aside);
+        let files = OpenFiles::on(volume, open, file_thread);
         let body = DiskLoop {
             engine,
             log,

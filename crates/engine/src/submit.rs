@@ -17,7 +17,7 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
 
 use crate::addresses::Edition;
-use crate::aside::Left;
+use crate::deleted_files::Left;
 use crate::devices::{Devices, Place};
 use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, readable_file};
 use crate::engine::Engine;

@@ -50,10 +50,10 @@ pub(crate) fn read_past(file: &Opened, parts: &mut [IoSliceMut<'_>], offset: u64
     Ok(got)
 }
 
-/// How long a disk may take for that. It then has had a minute and half; the answer is broken off.
+/// How long a disk may take for that; then the answer is broken off.
 const DISK_PATIENCE: Duration = Duration::from_secs(90);
 
-/// Withdraws a request nobody waits for any more.
+/// Withdraws a request when no client waits for it any more.
 struct Withdraw<'a> {
     engine: &'a Engine,
     ticket: Option<Ticket>,
@@ -157,7 +157,7 @@ async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::R
     }
 }
 
-/// Has the engine bring in bytes nobody waits for.
+/// Has the engine read bytes that no client waits for.
 pub(crate) fn more(shared: &Shared, file: &Opened, span: Span) {
     shared.follow(file);
     if submit(shared, file, span, ClientDemand::default(), Box::new(|_| {})).is_some() {
