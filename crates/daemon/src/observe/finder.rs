@@ -204,7 +204,7 @@ impl Finder {
         // Its first byte stands for a read in progress.
         let head = Seen { inode, start: 0, end: 1, taken: Taken::Unknown };
         let missed = reads.is_empty();
-        if missed && !is_read(file.as_fd(), about.st_mtime as i64) {
+        if missed && !is_read(file.as_fd(), about.st_mtime) {
             return Answer::Later;
         }
         let mut reads = reads.iter().filter(|read| read.start < size);

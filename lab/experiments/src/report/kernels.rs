@@ -41,7 +41,7 @@ pub(super) fn table(records: &Path) -> Result<String, Fault> {
         Fault::new(Exit::Failed, format!("{}: {e}; run scripts/test-kernels --record", path.display()))
     })?;
     let Disk { commands_s, bytes_s, streams } = record.disk;
-    let mut text = format!(
+    let mut text = String::from(
         "| Kernel | `observe` by | streams found after (s) | as shipped (MB/s) | `observe` | shim | `observe` stopped |\n\
          | --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
     );
