@@ -195,7 +195,7 @@ impl Btf {
                 let field = self.member(inner, name, depth - 1)?;
                 return Some(Field { offset: offset / 8 + field.offset, ..field });
             }
-            if is_part || offset % 8 != 0 || !self.is_named(member, name) {
+            if is_part || !offset.is_multiple_of(8) || !self.is_named(member, name) {
                 return None;
             }
             let it = self.stands_for(id)?;
