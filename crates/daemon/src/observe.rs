@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  any program: read, sendfile, mmap       (goes on at once)
-//!        | a tracepoint of the page cache
+//!        | a tracepoint or a function of the page cache
 //!        v
 //!  a ring a processor, written by the kernel; full: counted as lost
 //!        v
@@ -51,7 +51,7 @@ use seekless_base::{Exit, Fault};
 use seekless_engine::{Devices, Engine, Reported, lock};
 use seekless_frontend::advice::unavailable;
 use seekless_frontend::status::ObserveReport;
-use seekless_kernel::cacheevents::{CacheEvent, DEVICES_MAX};
+use seekless_kernel::cacheevents::{Attachment, CacheEvent, DEVICES_MAX};
 use seekless_kernel::lsm;
 use seekless_kernel::residency::page_bytes;
 use seekless_kernel::state::made_folder;
@@ -120,8 +120,9 @@ impl Counts {
         }
     }
 
-    fn report(&self, volumes: &[Volume]) -> ObserveReport {
+    fn report(&self, volumes: &[Volume], attachment: Attachment) -> ObserveReport {
         ObserveReport {
+            attachment: attachment.name().into(),
             folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
             events: self.events.get(),
             lost: self.lost.get(),
@@ -161,12 +162,12 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Starts to listen.
+    /// Starts to listen, by this attachment, else the best.
     ///
     /// # Errors
     /// The kernel, the file system or our permissions do not allow it; a path is not a directory; another
     /// process observes its file system.
-    pub(crate) fn open(dirs: &[PathBuf], daemon: &Daemon) -> Result<Door, Fault> {
+    pub(crate) fn open(dirs: &[PathBuf], by: Option<Attachment>, daemon: &Daemon) -> Result<Door, Fault> {
         let volumes: Arc<[Volume]> = Volume::find(dirs)?.into();
         let mut devices: Vec<(u32, u32)> = volumes.iter().map(|v| v.dev).collect();
         devices.sort_unstable();
@@ -177,7 +178,8 @@ impl Door {
             return Err(Fault::new(Exit::Usage, what));
         }
         let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
-        let hearing = Hearing::open(devices).map_err(unavailable)?;
+        let hearing = Hearing::open(devices, by).map_err(unavailable)?;
+        let attachment = hearing.attachment();
         let (engine, counts) = (daemon.engine(), Arc::new(Counts::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let (search, searches) = bounded(SEARCHES_MAX);
@@ -206,7 +208,7 @@ impl Door {
         let listen = move || listener.run();
         door.threads.push(thread::Builder::new().name("listener".into()).spawn(listen).map_err(no_thread)?);
         let (counts, folders) = (door.counts.clone(), door.volumes.clone());
-        daemon.show(Box::new(move || DoorReport::Observe(counts.report(&folders))));
+        daemon.show(Box::new(move || DoorReport::Observe(counts.report(&folders, attachment))));
         Ok(door)
     }
 

@@ -102,6 +102,10 @@ pub struct FileSetsReport {
 pub struct ObserveReport {
     /// The folders observed.
     pub folders: Vec<String>,
+    /// How the kernel reports them: `programs` or `samples` at tracepoints, or programs at the functions
+    /// themselves, as `entries` or `probes` (before 6.11).
+    #[serde(default)]
+    pub attachment: String,
     /// Events of the page cache read, of any process, on the folders' file systems.
     pub events: u64,
     /// Events lost because the ring was full. Their reads were not seen, which has no other consequence.

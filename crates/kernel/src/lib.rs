@@ -7,6 +7,8 @@
 #[cfg(feature = "full")]
 pub mod bpf;
 #[cfg(feature = "full")]
+pub mod btf;
+#[cfg(feature = "full")]
 pub mod btrfs;
 #[cfg(feature = "full")]
 pub mod cacheevents;
