@@ -17,9 +17,6 @@ const RECORD_IN_RING: i32 = RECORD + 8;
 /// Maximum size of the ring, in rings of one processor.
 const PROCESSORS_MAX: usize = 16;
 
-/// Name of the first process namespace: process ids in a program are always those of it.
-const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-
 #[derive(Debug)]
 pub(super) struct Programs {
     ring: Ring,
@@ -35,7 +32,8 @@ impl Programs {
     /// # Errors
     /// No such programs, no permission, or another process namespace than the first.
     pub(super) fn open(layouts: &[Layout], devices: &[(u32, u32)]) -> io::Result<Programs> {
-        if std::fs::read_link("/proc/self/ns/pid")?.as_os_str() != FIRST_NAMESPACE {
+        // Process ids in a program are always those of the first.
+        if !crate::container::sees_all_processes() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "in a process namespace of its own"));
         }
         let processors = crate::perf::processors()?.len().clamp(1, PROCESSORS_MAX);
