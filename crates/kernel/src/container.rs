@@ -1,8 +1,9 @@
 //! What this process does not share with the machine's first process.
 //!
-//! No mark says that a process is in a container: it is one of a few namespaces, a root folder, a filter of
-//! system calls and a control group with limits, each of which may be missing. So each is looked at by itself.
+//! A container is a few namespaces, a root folder, a filter of system calls and a control group with limits, each
+//! of which may be missing. So each is looked at by itself.
 
+use std::env;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -37,7 +38,7 @@ impl Container {
         let found = Container {
             own_processes: !sees_all_processes(),
             own_users: !is_namespace("/proc/self/ns/user", FIRST_USERS),
-            own_root: own_root(Path::new("/"), Path::new("/proc/1/root/")),
+            own_root: is_marked() || own_root(Path::new("/"), Path::new("/proc/1/root/")),
             filter: has_filter(&status),
             memory_max: memory::group_limit(),
         };
@@ -59,7 +60,13 @@ fn is_namespace(link: &str, name: &str) -> bool {
     fs::read_link(link).map_or(true, |named| named.as_os_str() == name)
 }
 
-/// Whether two root folders differ. The first process's can be looked at only by root.
+/// What runtimes leave for those who ask: files (Docker, Podman), variables (Podman and systemd; Kubernetes).
+fn is_marked() -> bool {
+    ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists())
+        || ["container", "KUBERNETES_SERVICE_HOST"].iter().any(|mark| env::var_os(mark).is_some())
+}
+
+/// Whether two root folders differ. The first process's can be looked at only by a process with its rights.
 fn own_root(ours: &Path, first: &Path) -> bool {
     let (Ok(ours), Ok(first)) = (fs::metadata(ours), fs::metadata(first)) else { return false };
     (ours.dev(), ours.ino()) != (first.dev(), first.ino())
