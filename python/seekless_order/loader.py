@@ -11,8 +11,8 @@ the other, block after block in short sweeps, and let samples leave a buffer at 
 
     data = wds.DataPipeline(Shards(["/srv/shards"]), wds.decode("rgb"), wds.to_tuple("jpg", "cls"))
 
-The workers of a loader take blocks in turn, and one of them reads at a time: the disk has one reader that goes
-forward, while the others decode. Which worker gets which block depends on how fast each is; the blocks and the order
+The workers of a loader take blocks in turn, and have the kernel read them one after the other: the disk has a queue
+that goes forward, while workers decode. Which worker gets which block depends on how fast each is; the blocks and the order
 in which they are read depend on the seed alone. Samples are whole files, or the files of one key in a tar.
 
 torch is not needed: without it the data sets are plain iterables.
@@ -26,9 +26,10 @@ import json
 import os
 import random
 import re
+import shutil
 import tarfile
 import tempfile
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import IO, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import AnyPath, Failure, order, shuffle
 
@@ -55,7 +56,7 @@ BLOCK = 8 << 20
 #: Bytes that the kernel is told of at a time: it takes no more of one advice than its largest request.
 ADVICE = 512 << 10
 
-#: Files that a worker has open at a time.
+#: Files of a block that a worker opens before it reads the first. More are read without an announcement.
 OPEN_MAX = 256
 
 #: Passes over the data whose place is remembered: workers that are kept may be in two.
@@ -111,9 +112,11 @@ class _Blocks(IterableDataset):
             while len(waiting) and waiting.length + self._block > share:
                 yield self._decode(*waiting.take())  # type: ignore[misc]
             with self._turns.next(this) as turn:
-                if turn >= len(blocks):
+                if turn.number >= len(blocks):
                     break
-                for sample, content in self._read(blocks[turn]):
+                block = self._announce(blocks[turn.number])
+                turn.read()
+                for sample, content in self._read(block):
                     waiting.add((sample, content), len(content))
         while len(waiting):
             yield self._decode(*waiting.take())  # type: ignore[misc]
@@ -136,30 +139,38 @@ class _Blocks(IterableDataset):
         lengths = [sample.length for sample in self._samples]
         return shuffle.plan(lengths, self._block, self._buffer, seed, self._rank, self._world)
 
-    def _read(self, block: range) -> Iterator[Tuple[_Sample, bytes]]:
-        """The samples of a block. The kernel hears of all of them before the first is read."""
-        for first in range(block.start, block.stop, OPEN_MAX):
-            samples = self._samples[first : min(first + OPEN_MAX, block.stop)]
-            files: Dict[str, int] = {}
-            try:
-                for sample in samples:
-                    try:
-                        if sample.path not in files:
-                            files[sample.path] = os.open(sample.path, os.O_RDONLY | os.O_CLOEXEC)
-                        for offset in range(sample.offset, sample.offset + sample.length, ADVICE):
-                            length = min(ADVICE, sample.offset + sample.length - offset)
-                            os.posix_fadvise(files[sample.path], offset, length, os.POSIX_FADV_WILLNEED)
-                    except OSError as error:
-                        self._failed(sample, error)
-                for sample in samples:
+    def _announce(self, block: range) -> Tuple[range, Dict[str, int]]:
+        """Opens the files of a block, as many as one process should, and has the kernel read it."""
+        files: Dict[str, int] = {}
+        for sample in self._samples[block.start : block.stop]:
+            if sample.path not in files:
+                if len(files) == OPEN_MAX:
+                    break
+                try:
+                    files[sample.path] = os.open(sample.path, os.O_RDONLY | os.O_CLOEXEC)
+                except OSError:
+                    # The read says why.
+                    continue
+            for offset in range(sample.offset, sample.offset + sample.length, ADVICE):
+                length = min(ADVICE, sample.offset + sample.length - offset)
+                os.posix_fadvise(files[sample.path], offset, length, os.POSIX_FADV_WILLNEED)
+        return block, files
+
+    def _read(self, announced: Tuple[range, Dict[str, int]]) -> Iterator[Tuple[_Sample, bytes]]:
+        block, files = announced
+        try:
+            for sample in self._samples[block.start : block.stop]:
+                try:
                     if sample.path in files:
-                        try:
-                            yield sample, _pread(files[sample.path], sample)
-                        except OSError as error:
-                            self._failed(sample, error)
-            finally:
-                for file in files.values():
-                    os.close(file)
+                        yield sample, _pread(files[sample.path], sample)
+                        continue
+                    with open(sample.path, "rb", buffering=0) as file:
+                        yield sample, _pread(file.fileno(), sample)
+                except OSError as error:
+                    self._failed(sample, error)
+        finally:
+            for file in files.values():
+                os.close(file)
 
     def _failed(self, sample: _Sample, error: OSError) -> None:
         if self._on_failure is None:
@@ -297,52 +308,66 @@ def _samples_of(path: str, index: Optional[str]) -> List[Tuple[int, int]]:
 
 
 class _Turns:
-    """Which block is next, for all processes of a loader; one of them has the turn at a time.
+    """Which block is next, for all processes of a loader.
 
-    A file without a name that a descriptor holds would not reach a worker that is started anew (`spawn`), so it has
-    one, and it ends with the object of the process that made it.
+    A turn has two parts. In the first a worker announces its block to the kernel, in the second it reads it. Each
+    part is one worker's at a time, so the disk has the block that is read and the next one, and no more: it goes on
+    without a pause, and in the order of the plan.
+
+    A file without a name that a descriptor holds would not reach a worker that is started anew (`spawn`), so the two
+    files that are locked have names. They end with the object of the process that made it.
     """
 
     def __init__(self) -> None:
-        descriptor, self._path = tempfile.mkstemp(prefix="seekless-loader.")
-        os.close(descriptor)
-        self._owner = os.getpid()
+        self._folder = tempfile.mkdtemp(prefix="seekless-loader.")
+        for name in _Turn.FILES:
+            open(os.path.join(self._folder, name), "x").close()
+        self._owner: Optional[int] = os.getpid()
 
     def next(self, this: Tuple[int, ...]) -> "_Turn":
-        return _Turn(self._path, this)
+        return _Turn(self._folder, this)
 
     def __del__(self) -> None:
         if getattr(self, "_owner", None) == os.getpid():
-            try:
-                os.unlink(self._path)
-            except OSError:
-                pass
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def __getstate__(self) -> dict:
-        return {"_path": self._path, "_owner": None}
-
-    def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state)
+        return {"_folder": self._folder, "_owner": None}
 
 
 class _Turn:
-    def __init__(self, path: str, this: Tuple[int, ...]) -> None:
-        self._path, self._this = path, repr(this)
+    FILES = ("next", "reading")
 
-    def __enter__(self) -> int:
-        self._file = open(self._path, "r+")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        passes = json.loads(self._file.read() or "{}")
-        turn = passes.pop(self._this, 0)
+    def __init__(self, folder: str, this: Tuple[int, ...]) -> None:
+        self._folder, self._this = folder, repr(this)
+        self._held: list = []
+        #: Of the block, in the plan.
+        self.number = 0
+
+    def __enter__(self) -> "_Turn":
+        passes = json.loads(self._lock("next").read() or "{}")
+        self.number = passes.pop(self._this, 0)
         # The pass that had a turn last is last.
-        passes[self._this] = turn + 1
-        kept = dict(list(passes.items())[-PASSES:])
-        self._file.seek(0)
-        self._file.truncate()
-        json.dump(kept, self._file)
-        self._file.flush()
-        return turn
+        passes[self._this] = self.number + 1
+        file = self._held[0]
+        file.seek(0)
+        file.truncate()
+        json.dump(dict(list(passes.items())[-PASSES:]), file)
+        file.flush()
+        return self
+
+    def read(self) -> None:
+        """Waits for the worker that reads; the next one may announce then."""
+        self._lock("reading")
+        self._held.pop(0).close()
+
+    def _lock(self, name: str) -> IO[str]:
+        file = open(os.path.join(self._folder, name), "r+")
+        self._held.append(file)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file
 
     def __exit__(self, *_: object) -> None:
-        # The lock ends with the descriptor, and with a process that is killed.
-        self._file.close()
+        # A lock ends with its descriptor, and with a process that is killed.
+        for file in self._held:
+            file.close()

@@ -115,7 +115,7 @@ class Loader(test_order.Folder):
 
     def test_nothing_is_left_behind(self) -> None:
         data = loader.Files(self.files([10]))
-        place = data._turns._path
+        place = data._turns._folder
         copy = pickle.loads(pickle.dumps(data))
         self.assertEqual(len(list(copy)), 1)
         del copy
