@@ -103,6 +103,8 @@ containers-test: image build-all libcs
 
 dist-test: dist
 	@scripts/dist-test
+	@scripts/dist-test --release bullseye
+	@scripts/dist-twice
 
 systemd-test: dist
 	@scripts/systemd-test

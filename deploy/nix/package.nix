@@ -1,7 +1,7 @@
 # Nix: nix-build -E 'with import <nixpkgs> {}; callPackage ./deploy/nix/package.nix { }'
 #
-# The program, the shim, the C library, units, pages and completions; `lab = true` adds the laboratory. A module of
-# NixOS may use the units as they are: systemd.packages = [ seekless ].
+# The program, the shim, the C library, units, pages and completions; `lab = true` adds the laboratory. A
+# module of NixOS may use the units as they are: systemd.packages = [ seekless ].
 { lib, rustPlatform, installShellFiles, lab ? false }:
 
 rustPlatform.buildRustPackage {
@@ -11,7 +11,8 @@ rustPlatform.buildRustPackage {
   cargoLock.lockFile = ../../Cargo.lock;
   nativeBuildInputs = [ installShellFiles ];
 
-  # The shim is linked against lists of symbols (crates/shim/build.rs) and loads into programs of any C library.
+  # The shim is linked against lists of symbols (crates/shim/build.rs) and loads into programs of any C
+  # library.
   buildType = "dist";
   cargoBuildFlags = [ "-p" "seekless-shim" "-p" "seekless-order-c" "-p" "seekless-cli" ]
     ++ lib.optionals lab [ "-p" "seekless-lab" ];

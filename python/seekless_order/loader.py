@@ -1,7 +1,7 @@
 """Data sets for loaders of samples (``torch.utils.data``, WebDataset), read in the order of the disk.
 
-A loader that shuffles makes its disk seek once a sample. These data sets read a block of samples that lie one after
-the other, block after block in short sweeps, and let samples leave a buffer at random
+A loader that shuffles makes its disk seek once a sample. These data sets read a block of samples that lie one
+after the other, block after block in short sweeps, and let samples leave a buffer at random
 (:mod:`seekless_order.shuffle` says how good that shuffle is)::
 
     from seekless_order.loader import Files, Shards
@@ -11,9 +11,10 @@ the other, block after block in short sweeps, and let samples leave a buffer at 
 
     data = wds.DataPipeline(Shards(["/srv/shards"]), wds.decode("rgb"), wds.to_tuple("jpg", "cls"))
 
-The workers of a loader take blocks in turn, and have the kernel read them one after the other: the disk has a queue
-that goes forward, while workers decode. Which worker gets which block depends on how fast each is; the blocks and the order
-in which they are read depend on the seed alone. Samples are whole files, or the files of one key in a tar.
+The workers of a loader take blocks in turn, and have the kernel read them one after the other: the disk has a
+queue that goes forward, while workers decode. Which worker gets which block depends on how fast each is; the
+blocks and the order in which they are read depend on the seed alone. Samples are whole files, or the files of
+one key in a tar.
 
 torch is not needed: without it the data sets are plain iterables.
 """
@@ -49,8 +50,9 @@ __all__ = ["Files", "Shards"]
 #: Bytes of all buffers together, unless ``buffer`` says otherwise.
 BUFFER = 1 << 30
 
-#: Least bytes of a block. A drive reads 8 MiB in about 50 ms and positions in 10 to 15. Half: a fifth more of the
-#: disk's time is positioning. Double: fewer blocks are in the buffer at a time, and the shuffle is coarser.
+#: Least bytes of a block. A drive reads 8 MiB in about 50 ms and positions in 10 to 15. Half: a fifth more of
+#: the disk's time is positioning. Double: fewer blocks are in the buffer at a time, and the shuffle is
+#: coarser.
 BLOCK = 8 << 20
 
 #: Bytes that the kernel is told of at a time: it takes no more of one advice than its largest request.
@@ -92,7 +94,7 @@ class _Blocks(IterableDataset):
         self._turns = _Turns()
 
     def set_epoch(self, epoch: int) -> None:
-        """Another shuffle. Needed between epochs if ``world`` is more than one; else each pass has its own."""
+        """Another shuffle. Needed between epochs if ``world`` is more than 1; else each pass has its own."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -211,9 +213,10 @@ class Files(_Blocks):
 class Shards(_Blocks):
     """Each key of a tar is a sample, as WebDataset has it: ``{"__key__", "__url__", "jpg": bytes, ...}``.
 
-    ``shards``: tars, not compressed, and folders for the ``*.tar`` below them. ``index``: a folder for what is known
-    of the shards. It takes a pass over all of them to find where each sample begins; with a folder that is done once
-    for each shard that is new or has changed. The other options are those of :class:`Files`.
+    ``shards``: tars, not compressed, and folders for the ``*.tar`` below them. ``index``: a folder for what
+    is known of the shards. It takes a pass over all of them to find where each sample begins; with a folder
+    that is done once for each shard that is new or has changed. The other options are those of
+    :class:`Files`.
 
     Raises ValueError if a shard is no tar, besides what :class:`Files` raises.
     """
@@ -310,12 +313,12 @@ def _samples_of(path: str, index: Optional[str]) -> List[Tuple[int, int]]:
 class _Turns:
     """Which block is next, for all processes of a loader.
 
-    A turn has two parts. In the first a worker announces its block to the kernel, in the second it reads it. Each
-    part is one worker's at a time, so the disk has the block that is read and the next one, and no more: it goes on
-    without a pause, and in the order of the plan.
+    A turn has two parts. In the first a worker announces its block to the kernel, in the second it reads it.
+    Each part is one worker's at a time, so the disk has the block that is read and the next one, and no more:
+    it goes on without a pause, and in the order of the plan.
 
-    A file without a name that a descriptor holds would not reach a worker that is started anew (`spawn`), so the two
-    files that are locked have names. They end with the object of the process that made it.
+    A file without a name that a descriptor holds would not reach a worker that is started anew (`spawn`), so
+    the two files that are locked have names. They end with the object of the process that made it.
     """
 
     def __init__(self) -> None:

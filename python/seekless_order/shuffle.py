@@ -1,14 +1,15 @@
 """The order in which a data loader takes samples: nearly a shuffle, and nearly the order of the disk.
 
-Samples lie on the disk one after the other. They are cut into blocks, each long enough that a seek to it costs
-little beside reading it. The blocks are shuffled. A sweep takes some of them, in the order of the disk. What a sweep
-brings goes into a buffer in memory, from which samples leave at random. The first two steps and the buffer are those
-of CorgiPile (Xu et al., SIGMOD 2022, section 4); the sweep within a part of the buffer is ours.
+Samples lie on the disk one after the other. They are cut into blocks, each long enough that a seek to it
+costs little beside reading it. The blocks are shuffled. A sweep takes some of them, in the order of the disk.
+What a sweep brings goes into a buffer in memory, from which samples leave at random. The first two steps and
+the buffer are those of CorgiPile (Xu et al., SIGMOD 2022, section 4); the sweep within a part of the buffer
+is ours.
 
     python3 -m seekless_order.shuffle --samples 100000 --buffer 10000 --block 100
 
-prints how good the shuffle is, beside a full shuffle, a buffer over the order of the disk (what loaders of shards
-do), and CorgiPile's, all with the same buffer.
+prints how good the shuffle is, beside a full shuffle, a buffer over the order of the disk (what loaders of
+shards do), and CorgiPile's, all with the same buffer.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Ty
 
 T = TypeVar("T")
 
-#: A sweep takes this part of the buffer: a quarter. With half, samples of one sweep leave in the order of the disk
-#: more often, since the buffer is not much longer than the sweep; an eighth changes the shuffle little and has twice
-#: as many sweeps, so the seeks between blocks are longer.
+#: A sweep takes this part of the buffer: a quarter. With half, samples of one sweep leave in the order of the
+#: disk more often, since the buffer is not much longer than the sweep; an eighth changes the shuffle little
+#: and has twice as many sweeps, so the seeks between blocks are longer.
 SWEEPS = 4
 
 
@@ -33,10 +34,10 @@ def plan(
 ) -> List[range]:
     """The blocks of samples in the order in which they are read.
 
-    ``lengths``: bytes (or any measure) of each sample, in the order of the disk. ``block``: least length of a block;
-    the last one may be shorter. ``buffer``: length of the buffer. ``seed``: of the shuffle; one that any
-    process of the same loader has gives the same blocks. ``rank``, ``world``: every ``world``-th of them, from
-    that one on.
+    ``lengths``: bytes (or any measure) of each sample, in the order of the disk. ``block``: least length of a
+    block; the last one may be shorter. ``buffer``: length of the buffer. ``seed``: of the shuffle; one that
+    any process of the same loader has gives the same blocks. ``rank``, ``world``: every ``world``-th of them,
+    from that one on.
     """
     blocks = cut(lengths, block)
     random.Random(repr(seed)).shuffle(blocks)
@@ -116,7 +117,7 @@ def window(samples: int, buffer: int, block: int, workers: int, seed: int) -> Li
 
 
 def corgipile(samples: int, buffer: int, block: int, workers: int, seed: int) -> List[int]:
-    """Each worker has its own blocks and fills its share of the buffer with them, then empties it shuffled."""
+    """Each worker fills its share of the buffer with blocks of its own, then empties it shuffled."""
     blocks = cut([1] * samples, block)
     generator = random.Random(seed)
     generator.shuffle(blocks)
@@ -133,7 +134,7 @@ def corgipile(samples: int, buffer: int, block: int, workers: int, seed: int) ->
 
 
 def seekless(samples: int, buffer: int, block: int, workers: int, seed: int) -> List[int]:
-    """What the loader does: workers take the blocks of one plan in turn, each into its share of the buffer."""
+    """The loader: workers take the blocks of one plan in turn, each into its share of the buffer."""
     blocks = plan([1] * samples, block, buffer, seed)
     share = max(1, buffer // workers)
     own = [(sample for each in blocks[w::workers] for sample in each) for w in range(workers)]
@@ -157,11 +158,11 @@ METHODS = {"full shuffle": full, "buffer over disk order": window, "CorgiPile": 
 def quality(order: Sequence[int], window_samples: int = 256, parts: int = 64) -> Dict[str, float]:
     """How far an order is from that of the disk; a full shuffle has 1, 0, and 1 and 1.
 
-    ``displacement``: mean distance of a sample from its place on the disk, by that of a full shuffle (a third of
-    all). ``correlation``: of places before and after (Spearman). ``entropy`` and ``entropy_min``: of a window of
-    samples, over ``parts`` equal parts of the disk, by the mean of a full shuffle: what a model sees at a time; mean
-    and least of all windows. ``neighbours``: pairs of samples one after the other that are at most 32 places apart
-    on the disk, as a share, by that of a full shuffle.
+    ``displacement``: mean distance of a sample from its place on the disk, by that of a full shuffle (a third
+    of all). ``correlation``: of places before and after (Spearman). ``entropy`` and ``entropy_min``: of a
+    window of samples, over ``parts`` equal parts of the disk, by the mean of a full shuffle: what a model
+    sees at a time; mean and least of all windows. ``neighbours``: pairs of samples one after the other that
+    are at most 32 places apart on the disk, as a share, by that of a full shuffle.
     """
     count = len(order)
     middle = (count - 1) / 2
