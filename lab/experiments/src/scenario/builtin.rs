@@ -113,6 +113,7 @@ scenarios![
     "pfc-table1-cells",
     "prove",
     "restic",
+    "reuse",
     "sensitivity",
     "serve-vs-nginx",
     "sessions",
