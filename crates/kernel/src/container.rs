@@ -94,7 +94,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(own_root(folder.path(), Path::new("/")));
         assert!(!own_root(folder.path(), folder.path()));
-        assert!(!own_root(folder.path(), &folder.path().join("missing")), "what cannot be seen decides nothing");
+        assert!(
+            !own_root(folder.path(), &folder.path().join("missing")),
+            "what cannot be seen decides nothing"
+        );
     }
 
     #[test]
