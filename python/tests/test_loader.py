@@ -130,7 +130,7 @@ class Loader(test_order.Folder):
             self.skipTest("torch is not here")
         paths = self.files([2_000] * 100)
         data = loader.Files([str(self.root)], buffer=64_000, block=8_000)
-        batches = DataLoader(data, batch_size=8, num_workers=4, collate_fn=list)
+        batches = DataLoader(data, batch_size=8, num_workers=2, collate_fn=list)
         passes = [[path for batch in batches for path, _ in batch] for _ in range(2)]
         self.assertEqual([sorted(each) for each in passes], [paths, paths])
         self.assertNotEqual(*passes)
