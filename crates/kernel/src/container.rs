@@ -1,7 +1,7 @@
 //! What this process does not share with the machine's first process.
 //!
-//! A container is a few namespaces, a root folder, a filter of system calls and a control group with limits, each
-//! of which may be missing. So each is looked at by itself.
+//! A container is a few namespaces, a root folder, a filter of system calls and a control group with limits,
+//! each of which may be missing. So each is looked at by itself.
 
 use std::env;
 use std::fs;

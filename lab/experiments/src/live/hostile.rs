@@ -73,8 +73,8 @@ fn descriptors() -> Vec<OwnedFd> {
     .collect()
 }
 
-/// The folder of the socket may be closed to this user; its twin is for all who share the daemon's network, and
-/// a container does not.
+/// The folder of the socket may be closed to this user; its twin is for all who share the daemon's network,
+/// and a container does not.
 fn door<'a>(path: &'a CStr, twin: &'a TwinName) -> Address<'a> {
     match fdpass::connect(Address::Path(path)) {
         Err(Errno::ACCESS | Errno::NOENT) => Address::Twin(twin),
