@@ -1,4 +1,4 @@
-//! Content types by file name. The bytes are never looked at: that would be a read nobody asked for.
+//! Content types by file name. The bytes are never examined: that would cost a read that no client requested.
 //!
 //! The names are those that web servers know by default, and those of media and of packages. A table of all
 //! registered types would be a fortieth of the program.

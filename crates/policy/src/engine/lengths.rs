@@ -183,7 +183,7 @@ impl DiskEngine {
     }
 
     /// Configured bitrate, else the one given for the file, else the observed one.
-    fn bitrate_of(&self, stream: &Stream) -> Option<f64> {
+    pub(super) fn bitrate_of(&self, stream: &Stream) -> Option<f64> {
         self.told(stream).or_else(|| stream.bitrate(self.now))
     }
 
