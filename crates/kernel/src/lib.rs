@@ -17,6 +17,8 @@ pub mod call;
 #[cfg(feature = "full")]
 pub mod cgroup;
 #[cfg(feature = "full")]
+pub mod container;
+#[cfg(feature = "full")]
 pub mod deferred;
 #[cfg(feature = "full")]
 pub mod extents;

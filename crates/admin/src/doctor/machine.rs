@@ -7,12 +7,14 @@ use std::fs;
 use seekless_engine::{KindReport, Settings};
 use seekless_frontend::advice::Finding;
 use seekless_frontend::advice::scheduler;
+use seekless_kernel::container::Container;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::memory::{IdlePager, idle_pager};
 use seekless_kernel::topology::{DiskInfo, MountTable, Topology};
 use seekless_output::write_line;
 use serde::Serialize;
 
+use super::container;
 use super::recommend::{Doors, Recommendation, WORKS, for_machine};
 use super::{DaemonState, describe_findings};
 
@@ -61,6 +63,7 @@ pub(crate) fn examine(daemon: DaemonState, doors: Doors) -> MachineReport {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
     let mut findings = findings(&disks, &daemon, idle_pager());
     findings.extend(beyond(&MountTable::of_system()));
+    findings.extend(Container::here().map(|here| container::finding(&here, daemon.answers, doors)));
     let recommendation = for_machine(disks.iter().any(|d| d.seeks), daemon.answers, doors);
     let doors = BTreeMap::from(doors.report());
     MachineReport { kernel, doors, daemon, disks, findings, recommendation }

@@ -24,9 +24,6 @@ const PROCESSORS_MAX: usize = 16;
 /// A device that no file system has.
 const NO_DEVICE: (u32, u32) = (0, 0);
 
-/// Name of the first process namespace: process ids in a program are always those of it.
-const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-
 /// Where a program keeps the numbers of its record, from the end of its memory, and one that it follows.
 mod kept {
     pub(super) const PLACE: i16 = -48;
@@ -101,7 +98,8 @@ impl Programs {
     }
 
     fn new() -> io::Result<Programs> {
-        if std::fs::read_link("/proc/self/ns/pid")?.as_os_str() != FIRST_NAMESPACE {
+        // Process ids in a program are always those of the first.
+        if !crate::container::sees_all_processes() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "in a process namespace of its own"));
         }
         let processors = crate::perf::processors()?.len().clamp(1, PROCESSORS_MAX);
