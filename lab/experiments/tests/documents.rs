@@ -545,6 +545,6 @@ const DRIVERS: [&str; 4] = [
 fn a_driver_is_read_in_one_sitting() {
     for driver in DRIVERS {
         let lines = read(&root().join(driver)).lines().count();
-        assert!(lines < 300, "{driver} has {lines} lines: a rule belongs in the policy");
+        assert!(lines < 400, "{driver} has {lines} lines: a rule belongs in the policy");
     }
 }

@@ -35,9 +35,9 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Length of the pieces that the automatic wait allows to everybody, in units of what the disk transfers in
-/// one switch. The disk then transfers during eight ninths of its time. Measured against the best-tuned kernel
-/// (whose read-ahead is up to 16 MiB), medians of 19 closed loops of drawn machines: 1.01 times its rate, 0.79
-/// of its longest wait. At half 0.95 and 0.62; at double 1.05 and 1.28.
+/// one switch. The disk then transfers during eight ninths of its time. Against the best-tuned kernel (whose
+/// read-ahead is up to 16 MiB), 19 closed loops of drawn machines have 1.01 times its rate and 0.79 of its
+/// longest wait in the median. At half 0.95 and 0.62; at double 1.05 and 1.28.
 const WAIT_DEPTHS: f64 = 8.0;
 
 /// The length that the sizing algorithm gives for a stream's pieces, in bytes.

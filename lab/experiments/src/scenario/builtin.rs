@@ -205,6 +205,7 @@ mod tests {
                 "flash",
                 "hostile-user",
                 "joined-disks",
+                "reuse",
                 "package-mirror",
                 "observe",
                 "observe-faults",
