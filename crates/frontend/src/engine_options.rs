@@ -29,7 +29,7 @@ pub struct EngineOptions {
     #[arg(long, value_name = "DIR", help_heading = BOUNDS, hide_short_help = true)]
     pub keep_metadata: Vec<PathBuf>,
     /// Table of bitrates, one `RATE PATH` a line, as `seekless bitrates` writes it [default: none]
-    #[arg(long, value_name = "FILE", conflicts_with = "bitrate", help_heading = BOUNDS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE", conflicts_with = "bitrate", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     pub bitrates: Option<PathBuf>,
     /// Log every event and decision to FILE, for `seekless-lab sim replay` [default: none]
     #[arg(long, value_name = "FILE", help_heading = BOUNDS, hide_short_help = true)]

@@ -1,9 +1,9 @@
 //! What receiving page cache events costs a read of bytes that are in memory, in each of the ways.
 //!
 //! `cache-events-cost DIR [BYTES] [ROUNDS]`: a child reads BYTES (64 KiB) at a time from a file in DIR that
-//! is wholly in memory, over and over. Meanwhile this process receives no events, or receives them in one of the
-//! ways; one that the kernel has not is NaN. They alternate, ROUNDS times. The table shows the median round's microseconds of
-//! processor time per read.
+//! is wholly in memory, over and over. Meanwhile this process receives no events, or receives them in one of
+//! the ways; one that the kernel has not is NaN. They alternate, ROUNDS times. The table shows the median
+//! round's microseconds of processor time per read.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};

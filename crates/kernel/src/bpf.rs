@@ -45,8 +45,8 @@ const RECORD_DISCARDED: u32 = 1 << 30;
 const RECORD_HEADER: u64 = 8;
 
 /// A register of the kernel's virtual machine. R0 is the result of a call, R1 to R5 are its arguments and are
-/// lost in it, R6 to R9 are preserved; R10 is the end of the program's own 512 bytes. A program begins with R1
-/// at the tracepoint's record, or at the arguments of the function.
+/// lost in it, R6 to R9 are preserved; R10 is the end of the program's own 512 bytes. A program begins with
+/// R1 at the tracepoint's record, or at the arguments of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Register {
@@ -69,8 +69,8 @@ pub enum Call {
     PidTgid = 14,
     /// Copies R2 bytes from the address R3 in the kernel to R1; puts zeros there if nothing can be read.
     ReadKernel = 113,
-    /// Writes a record of R3 bytes from R2 into the ring R1; R4 says whether to wake the ring's reader. Returns
-    /// 0, or an error if the ring is full.
+    /// Writes a record of R3 bytes from R2 into the ring R1; R4 says whether to wake the ring's reader.
+    /// Returns 0, or an error if the ring is full.
     Output = 130,
     /// With R2 0: number of unread bytes in the ring R1.
     Query = 134,
@@ -257,8 +257,8 @@ impl Assembler {
         self.push(code, register, 0, 0, value);
     }
 
-    /// Ends the program with R0 as its result. At a tracepoint or probe a result of 0 would suppress the event
-    /// for its other users; at an entry it must be 0.
+    /// Ends the program with R0 as its result. At a tracepoint or probe a result of 0 would suppress the
+    /// event for its other users; at an entry it must be 0.
     pub fn exit(&mut self) {
         self.push(0x95, Register::R0, 0, 0, 0);
     }
@@ -367,8 +367,8 @@ fn attach_to(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<OwnedFd> {
 /// closed.
 ///
 /// # Errors
-/// `EPERM` without the capabilities of [`Assembler::finish`], `EBUSY` or `ENOTSUPP` (524) if the kernel cannot
-/// put a call there.
+/// `EPERM` without the capabilities of [`Assembler::finish`], `EBUSY` or `ENOTSUPP` (524) if the kernel
+/// cannot put a call there.
 pub fn attach_entry(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {

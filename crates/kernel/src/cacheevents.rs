@@ -237,8 +237,8 @@ impl CacheEvents {
     }
 }
 
-/// The first attachment that works. Functions stand in where the kernel has no tracepoints, and only there. If
-/// none works, the error is that of the last one which the kernel has.
+/// The first attachment that works. Functions stand in where the kernel has no tracepoints, and only there.
+/// If none works, the error is that of the last one which the kernel has.
 fn by_the_best<T>(mut open: impl FnMut(Attachment) -> Result<T, TraceError>) -> Result<T, TraceError> {
     let second = |first, second| match second {
         // What the kernel does not permit may be mended; what it does not have, not.

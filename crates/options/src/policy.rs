@@ -55,7 +55,8 @@ pub struct PolicyOptions {
         default_value_t = Writers::default(),
         value_name = "SHARE|off",
         help_heading = BOUNDS,
-        hide_short_help = true
+        hide_short_help = true,
+        hide_long_help = true
     )]
     pub writers: Writers,
     /// Pass a request after its disk has read nothing for this many seconds (0.01 to 1000000); its caller

@@ -213,7 +213,7 @@ fn details(d: &DiskView) -> Vec<Line<'static>> {
     };
     vec![
         Line::from(format!(
-            "{}: {busy}, held up {}; file sets {}, writes {}",
+            "{}: {busy}, held up {}; sets {}, writes {}",
             d.name,
             percent(d.spent.held_up),
             percent(d.file_sets),

@@ -75,8 +75,8 @@ impl Handles {
 }
 
 /// Seconds for which a written file may still be in writing. A search waits for less in its queue. At half, a
-/// slow disk's search may take a written file for a read one; at double, a file that is read right after it was
-/// written is followed from its second read for so much longer.
+/// slow disk's search may take a written file for a read one; at double, a file that is read right after it
+/// was written is followed from its second read for so much longer.
 const LATELY: i64 = 10;
 
 pub(crate) struct Finder {

@@ -91,7 +91,8 @@ impl Reads {
     }
 
     /// Appends the reads of a batch of events in order of time, and the places where missing pages were added
-    /// to the cache, with the process and the thread that wait for them. Returns the number of calls and faults.
+    /// to the cache, with the process and the thread that wait for them. Returns the number of calls and
+    /// faults.
     pub(crate) fn take(
         &mut self,
         events: &[CacheEvent],

@@ -1,5 +1,6 @@
-//! With a program at each tracepoint or function, which checks the device and writes the requested events into
-//! one ring. A read of cached pages pays a third of the cost of a sample (`examples/cache-events-cost.rs`).
+//! With a program at each tracepoint or function, which checks the device and writes the requested events
+//! into one ring. A read of cached pages pays a third of the cost of a sample
+//! (`examples/cache-events-cost.rs`).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -127,8 +128,8 @@ impl Programs {
         self.program(site.taken, devices, place, |writer| writer.site(site, arguments))
     }
 
-    /// A program that records what `fill` finds. The reader is woken by the record that fills a quarter of the
-    /// ring; before that the reader polls by itself.
+    /// A program that records what `fill` finds. The reader is woken by the record that fills a quarter of
+    /// the ring; before that the reader polls by itself.
     fn program(
         &mut self,
         taken: Taken,
@@ -191,8 +192,8 @@ impl Programs {
     }
 }
 
-/// Before 5.11 the memory of programs counts as locked by their user, whose limit is 64 KiB in many places. The
-/// limit is lifted if the first try exceeds it, and put back if it was not the reason.
+/// Before 5.11 the memory of programs counts as locked by their user, whose limit is 64 KiB in many places.
+/// The limit is lifted if the first try exceeds it, and put back if it was not the reason.
 fn with_locked_memory<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
     make().or_else(|error| {
         let before = getrlimit(Resource::Memlock);
