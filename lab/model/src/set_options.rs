@@ -19,7 +19,7 @@ pub struct SetOptions {
     #[arg(long, value_name = "SIZE")]
     pub chunk: Option<Bytes>,
     /// Sets of heads in each drive, each over its share of the addresses: 1 or 2
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_long_help = true)]
     pub actuators: u32,
 }
 
