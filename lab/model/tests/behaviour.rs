@@ -140,7 +140,7 @@ fn a_minimum_fetch_is_not_broken_off() {
     let mut drive = Drive::new(&spec);
     let first = one(&mut drive, Nanos::ZERO, read(1, 0, 100));
     let away = one(&mut drive, first.finished, read(2, 700_000, 1));
-    // Back to the run: it is known, so 500 sectors are fetched from 100 on although a jump is waiting.
+    // Back to the run: it is known and 600 sectors long now, so 500 are fetched from 100 on although a jump is waiting.
     drive.submit(away.finished, read(3, 100, 100)).unwrap();
     drive.submit(away.finished, read(4, 700_001, 1)).unwrap();
     let mut ends = Vec::new();
