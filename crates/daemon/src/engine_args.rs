@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_base::Fault;
+use seekless_base::{Exit, Fault};
 use seekless_frontend::EngineOptions;
 use seekless_options::{FileSetOptions, PAPERS, QueueOptions};
 use seekless_policy::Mode;
@@ -22,6 +22,10 @@ pub struct EngineArgs {
     /// it)
     #[arg(long, default_value = "both", value_name = "MODE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub mode: Mode,
+    /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does,
+    /// instead of asking the kernel to read ahead
+    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
+    pub preads: bool,
     /// How a disk's queue is served
     #[command(flatten)]
     pub queue: QueueOptions,
@@ -35,8 +39,16 @@ impl EngineArgs {
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
-        settings.engine.single_queue = self.queue.single_queue;
-        self.queue.apply(&mut settings.engine.policy);
+        if self.preads && self.mode != Mode::Prefetch {
+            return Err(Fault::new(
+                Exit::Usage,
+                "--preads is for --mode prefetch; write that, or leave it out",
+            ));
+        }
+        settings.preads = self.preads;
+        let preset = self.engine.policy.preset;
+        settings.engine.single_queue = self.queue.is_single(preset);
+        self.queue.apply(&mut settings.engine.policy, preset);
         self.file_sets.apply(&mut settings.engine.policy);
         Ok(settings)
     }
@@ -49,6 +61,7 @@ impl EngineArgs {
     /// The same options as arguments for another `seekless daemon`.
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
+        words.extend(self.preads.then(|| "--preads".into()));
         words.extend(self.queue.to_args().into_iter().chain(self.file_sets.to_args()).map(OsString::from));
         words.extend(self.engine.to_args());
         words

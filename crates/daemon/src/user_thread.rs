@@ -487,7 +487,7 @@ impl Body {
             return front.count_invalid(uid, Weight::Invalid);
         };
         let demand = ClientDemand { random: need.reads_at_random(), ..ClientDemand::default() };
-        let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, demand, ..call };
+        let call = ForwardedCall { reader: uid, look_upto: wire.enlarged_bytes(), demand, ..call };
         let now = Instant::now();
         if self.is_limited(mark, call.file, now) {
             front.count(|c| c.passed_limited += 1);
@@ -713,7 +713,7 @@ impl Transport for ShimDoor<'_> {
 /// The engine's answer as a frame for a shim.
 fn to_wire(outcome: Completion<'_>, wire: Settled) -> Answer {
     match outcome {
-        Completion::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
+        Completion::Resident(found) => Answer::resident(found.prefix(wire.enlarged_bytes()), wire),
         Completion::Closing => Answer::pass(PassReason::Closing, wire),
         Completion::Pass(reason) => {
             let device_ttl_ms = match reason {

@@ -22,7 +22,8 @@ pub struct PolicyOptions {
     #[arg(long, value_enum, value_name = "NAME")]
     pub preset: Option<Preset>,
     /// How far a read is extended: auto (tuned continuously), competitive (what the disk transfers in the
-    /// time of one seek, from its profile), or a size of 4KiB to 1GiB [default: auto, or the preset's]
+    /// time of one seek, from its profile), or a size of 4KiB to 1GiB, or 0: as asked, which is --mode serialise
+    /// [default: auto, or the preset's]
     #[arg(long, value_name = "SIZE|auto|competitive")]
     pub prefetch: Option<Prefetch>,
     /// Order in which the queue of a disk is served: sweep (by disk address) or fifo (by arrival) [default:
@@ -107,11 +108,18 @@ impl PolicyOptions {
         // Checked whatever the size is, so that a mistake is not met later.
         let params = self.table2.params(adjust_by)?;
         match prefetch {
+            // "Serialization-only mode (...) is identical to prefetching with a prefetch size of zero" ([L] 3.2).
+            Prefetch::Fixed(Bytes::ZERO) => {
+                config.prefetch = Bytes::ZERO;
+                if mode == Mode::Both {
+                    config.mode = Mode::Serialise;
+                }
+            }
             Prefetch::Fixed(size) => {
                 let page = Bytes(PAGE);
                 if size < page || size > PREFETCH_MAX {
                     return usage(format!(
-                        "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}"
+                        "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}, or 0"
                     ));
                 }
                 config.prefetch = size;
@@ -237,6 +245,9 @@ mod tests {
         assert_eq!((libception.sizing, libception.prefetch), (Sizing::Fixed, Bytes::mib(2)));
         assert_eq!((libception.order, libception.ahead), (OrderKind::Fifo, None));
         assert_eq!(libception.scale, BitrateRule::Same);
+        let none = choice(&["--preset", "libception", "--prefetch", "0"]).unwrap();
+        assert_eq!((none.mode, none.prefetch), (Mode::Serialise, Bytes::ZERO), "serialise only");
+        assert!(choice(&["--prefetch", "1KiB"]).unwrap_err().message.contains("or 0"));
         assert_eq!(libception.reads_in_flight, 1, "serialised");
 
         let asap = choice(&["--preset", "asap"]).unwrap();

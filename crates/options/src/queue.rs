@@ -5,12 +5,12 @@ use seekless_base::Bytes;
 use seekless_policy::Config;
 
 use crate::policy::PREFETCH_MAX;
-use crate::{BOUNDS, PAPERS};
+use crate::{BOUNDS, PAPERS, Preset};
 
 /// How a disk's queue is served.
 #[derive(Args, Clone, Debug)]
 pub struct QueueOptions {
-    /// One queue for all disks instead of one for each
+    /// One queue for all disks instead of one for each, as with --preset libception
     #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub single_queue: bool,
     /// Most requests that wait for one disk, 1 to 65536; beyond it requests pass at once
@@ -40,8 +40,8 @@ pub struct QueueOptions {
     /// 1GiB
     #[arg(long, default_value = "256KiB", value_name = "SIZE", value_parser = overlap, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub overlap: Bytes,
-    /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have
-    /// arrived
+    /// Answer at the end of the whole read, as the paper does and --preset libception, instead of when the
+    /// requested bytes have arrived
     #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub answer_late: bool,
 }
@@ -53,12 +53,18 @@ fn overlap(text: &str) -> Result<Bytes, String> {
 }
 
 impl QueueOptions {
-    /// Copies them into the configuration of a disk queue; the driver handles `single_queue`.
-    pub fn apply(&self, config: &mut Config) {
+    /// Whether all disks have one queue, which the driver handles.
+    pub fn is_single(&self, preset: Option<Preset>) -> bool {
+        self.single_queue || preset.unwrap_or_default().values().single_queue
+    }
+
+    /// Copies them into the configuration of a disk queue.
+    pub fn apply(&self, config: &mut Config, preset: Option<Preset>) {
+        let answer_late = self.answer_late || preset.unwrap_or_default().values().answer_late;
         config.queue_max = self.queue as usize;
         config.reads_in_flight = self.in_flight as usize;
         config.overlap = self.overlap;
-        config.answer_early = !self.answer_late;
+        config.answer_early = !answer_late;
     }
 
     /// The same options as arguments for another command.
