@@ -13,8 +13,8 @@ use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec, Content};
 use seekless_model::workload::closed::{ClosedSpec, Pick};
 use seekless_model::workload::handler::Handler;
 use seekless_model::workload::session::ClientClass;
-use seekless_model::workload::sources;
-use seekless_model::workload::tree::{FileOrder, Folders, TreeFile, TreeSpec};
+use seekless_model::workload::sources::{self, Forest, SourceFile};
+use seekless_model::workload::tree::{FileOrder, Folders, TreeSpec};
 use seekless_options::{BOUNDS, FileSetOptions, PAPERS, PolicyOptions, QueueOptions};
 use seekless_policy::profile::STRIPED_AT_ONCE;
 use seekless_policy::{Config as PolicyConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
@@ -141,6 +141,12 @@ pub(super) struct ServeArgs {
     /// Memory for the page cache
     #[arg(long, value_name = "SIZE", default_value = "768MiB")]
     memory: Bytes,
+    /// Part of --memory that is no page cache
+    #[arg(long, value_name = "SIZE", default_value = "0B", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
+    reserve: Bytes,
+    /// Handlers: part of --memory that each client's thread has for itself
+    #[arg(long, value_name = "SIZE", default_value = "0B", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
+    thread_memory: Bytes,
     /// Replacement policy of the page cache
     #[arg(long, value_enum, default_value = "two-list", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     cache: Cache,
@@ -445,15 +451,9 @@ impl ServeArgs {
                     l.files
                 )));
             }
-            let files = sources::files(l.files, l.catalogue_seed);
-            let tree = |n: u64| {
-                let path = move |path: &str| {
-                    format!("pair{}/{}/{path}", n / 2, if n.is_multiple_of(2) { 'a' } else { 'b' })
-                };
-                files.iter().map(move |f| TreeFile { path: path(&f.path), size: f.bytes })
-            };
-            let all = (0..trees).flat_map(tree).collect();
-            return Catalogue::of_tree(all, l.catalogue_seed).map_err(|e| usage(e.to_string()));
+            let (forest, files) = self.forest();
+            return Catalogue::of_tree(forest.all(&files), l.catalogue_seed)
+                .map_err(|e| usage(e.to_string()));
         }
         let spec = CatalogueSpec {
             videos: l.videos,
@@ -467,10 +467,24 @@ impl ServeArgs {
         Catalogue::new(&spec).map_err(|e| usage(e.to_string()))
     }
 
-    fn config(&self, catalogue: &Catalogue) -> Result<Config, Fault> {
-        if self.memory < Bytes::mib(1) {
-            return Err(usage(format!("--memory {} is too small; give at least 1MiB", self.memory)));
+    /// What of the memory is page cache.
+    fn page_cache(&self) -> Result<Bytes, Fault> {
+        let handlers = self.load.load == LoadKind::Handlers;
+        if self.thread_memory.0 > 0 && !handlers {
+            return Err(usage("--thread-memory is for --load handlers"));
         }
+        let threads = if handlers { u64::from(self.load.clients) } else { 0 };
+        let taken = self.reserve.0.saturating_add(self.thread_memory.0.saturating_mul(threads));
+        let left = Bytes(self.memory.0.saturating_sub(taken));
+        if left < Bytes::mib(1) {
+            let less = if taken > 0 { format!(" less {}", Bytes(taken)) } else { String::new() };
+            return Err(usage(format!("--memory {}{less} is too small; leave at least 1MiB", self.memory)));
+        }
+        Ok(left)
+    }
+
+    fn config(&self, catalogue: &Catalogue) -> Result<Config, Fault> {
+        let memory = self.page_cache()?;
         let l = &self.load;
         if l.duration <= l.warmup {
             return Err(usage(format!("--warmup {} leaves nothing of --duration {}", l.warmup, l.duration)));
@@ -499,7 +513,7 @@ impl ServeArgs {
             return Err(usage("more than 64 disks"));
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
-        let engine = self.engine.config(first, self.memory)?;
+        let engine = self.engine.config(first, memory)?;
         let engines = engine.is_some();
         let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
         if (tree || diff) && disks.len() > 1 {
@@ -507,7 +521,7 @@ impl ServeArgs {
         }
         Ok(Config {
             disks,
-            memory: self.memory,
+            memory,
             kernel: KernelConfig {
                 read_ahead: Bytes::kib(s.read_ahead_kb),
                 competitive: s.competitive_read_ahead,
@@ -556,11 +570,9 @@ impl ServeArgs {
     }
 
     /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads them.
-    fn diff(&self) -> DiffLoad {
-        let (pairs, files, seed) = (self.load.clients, self.library.files, self.library.catalogue_seed);
-        let one = sources::folders_shuffled(&sources::files(files, seed));
-        let tree = |tree: u32| one.iter().map(move |&file| tree * files + file as u32);
-        DiffLoad { pairs, files, written: (0..2 * pairs).flat_map(tree).collect() }
+    fn forest(&self) -> (Forest, Vec<SourceFile>) {
+        let files = sources::files(self.library.files, self.library.catalogue_seed);
+        (Forest::new(2 * self.load.clients, &files), files)
     }
 
     fn file_set(&self, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
@@ -599,7 +611,7 @@ impl ServeArgs {
             return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh, work }));
         }
         if l.load == LoadKind::Diff {
-            return Ok(Load::Diff(self.diff()));
+            return Ok(Load::Diff(DiffLoad { pairs: l.clients, forest: self.forest().0 }));
         }
         if l.load == LoadKind::Handlers {
             l.handler.check(catalogue).map_err(usage)?;
@@ -652,7 +664,7 @@ impl EngineArgs {
             return self.nothing_for_seekless().map(|()| None);
         };
         let mut policy = self.policy.config(mode)?;
-        self.queue.apply(&mut policy);
+        self.queue.apply(&mut policy, self.policy.preset);
         self.file_sets.apply(&mut policy);
         policy.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
         policy.find_in_flight = self.find_at_once;
@@ -665,7 +677,7 @@ impl EngineArgs {
         if let Some(start) = self.scaled_start(&policy, memory)? {
             policy.start_size = Some(start);
         }
-        let (door, single_queue) = (self.door.into(), self.queue.single_queue);
+        let (door, single_queue) = (self.door.into(), self.queue.is_single(self.policy.preset));
         let next_files = mode == Mode::Both && policy.ahead.is_some() && self.next_files == "on";
         let (window, tells_bitrates) = (self.window, self.tell_bitrates);
         let preads = self.preads;
