@@ -50,6 +50,7 @@ pub const METRICS: &[Metric] = &[
     metric("bad_status", "", "answers with an HTTP status that is an error"),
     metric("broken_connections", "", "requests whose connection broke or whose answer was short"),
     metric("failed_share", "", "share of sessions that failed"),
+    metric("sessions_at_once", "", "most sessions at once"),
     metric("disk_per_served", "", "bytes the disks read for each byte the clients received"),
     metric("disk_s_per_gb", "s/GB", "disk time for each gigabyte that the clients received"),
     metric(
@@ -81,6 +82,7 @@ pub const METRICS: &[Metric] = &[
     metric("seeks_s", "1/s", "the same, a second of disk time"),
     metric("read_kib", "KiB", "mean size of a disk command"),
     metric("reads_s", "1/s", "disk commands, a second of disk time"),
+    metric("disk_reads", "", "disk commands"),
     metric("busy_share", "", "share of the time a disk was working, mean over disks"),
     metric("time_seek", "", "share of the disks' time spent moving the heads"),
     metric("time_rotation", "", "share spent waiting for the sector to come round"),
@@ -106,6 +108,7 @@ pub const METRICS: &[Metric] = &[
         "disk busy time for each 128 KiB read, comparable with the paper's ms a transaction",
     ),
     metric("seq_bytes_le_128k", "", "share of bytes read in contiguous sequences of at most 128 KiB"),
+    metric("seq_bytes_le_384k", "", "share of bytes read in contiguous sequences of at most 384 KiB"),
     metric("seq_bytes_le_576k", "", "share of bytes read in contiguous sequences of at most 576 KiB"),
     metric("seq_bytes_gt_1920k", "", "share of bytes read in contiguous sequences longer than 1920 KiB"),
     metric("calls_under_1ms", "", "share of the server's read calls that took under 1 ms"),
@@ -149,6 +152,7 @@ pub const METRICS: &[Metric] = &[
         "",
         "reads the daemon passed on because its queue was full, its mode said so or the disk failed",
     ),
+    metric("evicted_mb_s", "MB/s", "bytes evicted before use and read again, a second"),
     metric("queue_full", "", "reads the daemon passed on because its queue was full"),
     metric(
         "evicted_share",
@@ -184,6 +188,16 @@ pub const METRICS: &[Metric] = &[
     metric("conclusion", "", "the figure a conclusion of the paper is about, as its name says"),
     metric("gain_percent", "%", "improvement of the mean response time"),
     metric("response_ms", "ms", "mean response time of a block request"),
+    metric(
+        "l1_hit_ratio_over_none",
+        "",
+        "hit ratio of L1 over that without coordination, median over the cases",
+    ),
+    metric(
+        "order_kept",
+        "",
+        "rank correlation of the prefetchers with and without the coordinator, median over the cases",
+    ),
     metric("l2_hit_ratio", "", "share of the blocks asked of L2 that were in its cache"),
     metric("disk_requests", "", "requests the disk got"),
     metric("disk_blocks", "", "blocks the disk read"),
