@@ -5,7 +5,6 @@
 //! So a call on resident bytes costs two or three system calls of a tenth of a microsecond each and one
 //! `cachestat`.
 
-use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use libc::{c_int, off_t};
@@ -18,7 +17,7 @@ use seekless_wire::{Call, Mode, Tracked};
 use crate::advice::ADVICE;
 use crate::marks::{self, FileId, MARKS};
 use crate::memory::{Known, MEMORY};
-use crate::{ask, config, filter, host, mapping, reports};
+use crate::{ask, config, filter, host, mapping, own_read, reports};
 
 /// The file offset at which a call starts.
 #[derive(Clone, Copy, Debug)]
@@ -235,7 +234,7 @@ fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: File
         Mode::Prefetch => {
             let more = want.enlarged(known.prefetch_bytes);
             match known.reads {
-                true => read_through(fd, more),
+                true => own_read::bring_in(fd, more),
                 false => read_ahead(fd, more),
             }
             if hidden {
@@ -331,43 +330,5 @@ fn read_ahead(fd: BorrowedFd<'_>, want: Want) {
         if unsafe { libc::syscall(libc::SYS_readahead, fd.as_raw_fd(), part.start, len) } != 0 {
             return;
         }
-    }
-}
-
-/// Bytes of [`SCRATCH`]. At half, a range takes twice as many vectors; at double, the library is that much
-/// larger in memory.
-const SCRATCH_BYTES: usize = 64 << 10;
-/// Vectors of one call, and so 16 MiB: as far as a range is enlarged at most.
-const SCRATCH_VECTORS: usize = 256;
-
-/// Where the bytes of [`read_through`] go. Nothing reads them.
-struct Scratch(UnsafeCell<[u8; SCRATCH_BYTES]>);
-
-// SAFETY: only the kernel writes to it, for any number of threads at once, and nothing reads it.
-unsafe impl Sync for Scratch {}
-
-static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; SCRATCH_BYTES]));
-
-/// The same as the paper's shim does it (\[L\] 3.2): the application's own thread reads the enlarged range, and
-/// only then goes on to its call. One call for the whole range, so that the kernel sees its length.
-#[inline(never)]
-fn read_through(fd: BorrowedFd<'_>, want: Want) {
-    use std::os::fd::AsRawFd;
-    let mut vectors =
-        [libc::iovec { iov_base: SCRATCH.0.get().cast(), iov_len: SCRATCH_BYTES }; SCRATCH_VECTORS];
-    let (mut at, end) = (want.offset(), want.end());
-    while at < end {
-        let length = (end - at).min((SCRATCH_BYTES * SCRATCH_VECTORS) as u64) as usize;
-        let count = length.div_ceil(SCRATCH_BYTES);
-        let Some(last) = vectors.get_mut(count - 1) else { return };
-        last.iov_len = length - (count - 1) * SCRATCH_BYTES;
-        // SAFETY: every vector lies inside `SCRATCH`. By its number, as the C library's name is a hook of ours.
-        let got =
-            unsafe { libc::syscall(libc::SYS_preadv2, fd.as_raw_fd(), vectors.as_ptr(), count, at, 0, 0) };
-        match u64::try_from(got) {
-            Ok(0) | Err(_) => return,
-            Ok(got) => at += got,
-        }
-        last.iov_len = SCRATCH_BYTES;
     }
 }

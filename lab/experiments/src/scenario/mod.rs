@@ -330,7 +330,8 @@ impl Scenario {
         let usage = |why: String| Fault::new(Exit::Usage, format!("{origin}: {why}"));
         scenario.resolve().map_err(usage)?;
         scenario.validate().map_err(usage)?;
-        let margin = |(line, text): (usize, &str)| text.trim_start().starts_with("margin").then_some(line + 1);
+        let margin =
+            |(line, text): (usize, &str)| text.trim_start().starts_with("margin").then_some(line + 1);
         let at = text.lines().enumerate().find_map(margin).unwrap_or(0);
         crate::sheet::resolve(&mut scenario).map_err(|why| usage(format!("line {at}: {why}")))?;
         Ok(scenario)
