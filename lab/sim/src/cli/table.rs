@@ -182,16 +182,16 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// How well the order of the prefetchers by response time is kept, as a rank correlation: the median over the cases of
 /// the paper's figure 4, which has the large L1.
 fn order_kept(rows: &[CaseRow], i: usize) -> f64 {
-    let mut cases: Vec<(Kind, f64, Vec<(f64, f64)>)> = Vec::new();
+    let mut cases: Vec<(&CaseRow, Vec<(f64, f64)>)> = Vec::new();
     for row in rows.iter().filter(|r| r.case.l1 == 'H') {
         let pair = (row.cells[0].mean_ms, row.cells[i].mean_ms);
-        match cases.iter_mut().find(|(trace, ratio, _)| (*trace, *ratio) == (row.case.trace, row.case.ratio))
-        {
-            Some((.., pairs)) => pairs.push(pair),
-            None => cases.push((row.case.trace, row.case.ratio, vec![pair])),
+        let same = |other: &CaseRow| (other.case.trace, other.case.ratio) == (row.case.trace, row.case.ratio);
+        match cases.iter_mut().find(|(other, _)| same(other)) {
+            Some((_, pairs)) => pairs.push(pair),
+            None => cases.push((row, vec![pair])),
         }
     }
-    median(cases.iter().map(|(.., pairs)| rank_correlation(pairs)).collect())
+    median(cases.iter().map(|(_, pairs)| rank_correlation(pairs)).collect())
 }
 
 fn as_json(args: &TableOptions, names: &[String], rows: &[CaseRow]) -> Value {
