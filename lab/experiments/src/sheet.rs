@@ -52,7 +52,7 @@ const SAME: &[&str] = &[
     "marginal",
     "matches",
     "small",
-    "slightly",
+    "slight",
     "somewhat",
     "approach",
     "keep",
