@@ -1,5 +1,5 @@
-//! Mode `prefetch` as the paper has it (\[L\] 3.2): the application's own thread reads the longer range before
-//! its call.
+//! Mode `prefetch` as the paper has it (\[L\] 3.2): the application's own thread reads the longer range
+//! before its call.
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -33,7 +33,8 @@ pub(crate) fn bring_in(fd: BorrowedFd<'_>, want: Want) {
         if let Some(last) = vectors.get_mut(count - 1) {
             last.iov_len = length - (count - 1) * SCRATCH_BYTES;
         }
-        // SAFETY: every vector lies inside `SCRATCH`. By its number, as the C library's name is a hook of ours.
+        // SAFETY: every vector lies inside `SCRATCH`. By its number, as the C library's name is a hook of
+        // ours.
         let got =
             unsafe { libc::syscall(libc::SYS_preadv2, fd.as_raw_fd(), vectors.as_ptr(), count, at, 0, 0) };
         match u64::try_from(got) {

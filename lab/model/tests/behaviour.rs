@@ -132,8 +132,8 @@ fn look_ahead_stops_at_its_limit() {
     assert!(!outside.service.from_buffer);
 }
 
-/// A run of so many sectors, left for a jump, goes on for 100 while another jump waits; whether so many sectors behind
-/// them are in the buffer then.
+/// A run of so many sectors, left for a jump, goes on for 100 while another jump waits; whether so many
+/// sectors behind them are in the buffer then.
 fn fetched_behind(run: u64, behind: u32) -> bool {
     let mut spec = simple(2000);
     spec.buffer.minimum_fetch_sectors = 500;

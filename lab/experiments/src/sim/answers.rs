@@ -1,5 +1,5 @@
-//! Answers of the simulator kept in a folder, a file each, so that a run of hours that was interrupted goes on
-//! where it was. An answer is valid for the program that gave it: one built anew asks everything again.
+//! Answers of the simulator kept in a folder, a file each, so that a run of hours that was interrupted goes
+//! on where it was. An answer is valid for the program that gave it: one built anew asks everything again.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -3,8 +3,8 @@
 //! same experiments, and the same configuration gives the same answer, whatever the order of its options.
 //! Tables of PFC's cases have most of their runs in common: those that wait are asked of one process
 //! ([`TOGETHER`]). That one takes longest and goes first, so that no processor waits for it in the end; then
-//! comes what depends on an answer ([`Pool::ask_next`]), as the rest of its scenario waits for it. Answers may be
-//! kept in a folder ([`Answers`]).
+//! comes what depends on an answer ([`Pool::ask_next`]), as the rest of its scenario waits for it. Answers
+//! may be kept in a folder ([`Answers`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};

@@ -179,8 +179,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// How well the order of the prefetchers by response time is kept, as a rank correlation: the median over the cases of
-/// the paper's figure 4, which has the large L1.
+/// How well the order of the prefetchers by response time is kept, as a rank correlation: the median over the
+/// cases of the paper's figure 4, which has the large L1.
 fn order_kept(rows: &[CaseRow], i: usize) -> f64 {
     let mut cases: Vec<(&CaseRow, Vec<(f64, f64)>)> = Vec::new();
     for row in rows.iter().filter(|r| r.case.l1 == 'H') {
