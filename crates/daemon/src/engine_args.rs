@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_frontend::EngineOptions;
-use seekless_options::{FileSetOptions, PAPERS, QueueOptions};
+use seekless_options::{PAPERS, QueueOptions};
 use seekless_policy::Mode;
 
 use crate::settings::DaemonSettings;
@@ -22,16 +22,9 @@ pub struct EngineArgs {
     /// it)
     #[arg(long, default_value = "both", value_name = "MODE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub mode: Mode,
-    /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does,
-    /// instead of asking the kernel to read ahead
-    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
-    pub preads: bool,
     /// How a disk's queue is served
     #[command(flatten)]
     pub queue: QueueOptions,
-    /// How much of a disk file sets get
-    #[command(flatten)]
-    pub file_sets: FileSetOptions,
 }
 
 impl EngineArgs {
@@ -39,17 +32,9 @@ impl EngineArgs {
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
-        if self.preads && self.mode != Mode::Prefetch {
-            return Err(Fault::new(
-                Exit::Usage,
-                "--preads is for --mode prefetch; write that, or leave it out",
-            ));
-        }
-        settings.preads = self.preads;
-        let preset = self.engine.policy.preset;
-        settings.engine.single_queue = self.queue.is_single(preset);
-        self.queue.apply(&mut settings.engine.policy, preset);
-        self.file_sets.apply(&mut settings.engine.policy);
+        settings.preads = self.engine.policy.preads()?;
+        settings.engine.single_queue = self.engine.policy.single_queue()?;
+        self.queue.apply(&mut settings.engine.policy);
         Ok(settings)
     }
 
@@ -61,8 +46,7 @@ impl EngineArgs {
     /// The same options as arguments for another `seekless daemon`.
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
-        words.extend(self.preads.then(|| "--preads".into()));
-        words.extend(self.queue.to_args().into_iter().chain(self.file_sets.to_args()).map(OsString::from));
+        words.extend(self.queue.to_args().into_iter().map(OsString::from));
         words.extend(self.engine.to_args());
         words
     }
@@ -94,14 +78,16 @@ mod tests {
     #[test]
     fn the_words_for_another_daemon_mean_the_same() {
         for words in [
-            &["--prefetch", "auto", "--start-size", "3MiB", "--adjust-interval", "7.5", "--scale", "0.45"][..],
-            &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
-            &["--mode", "serialise", "--bitrate", "419000", "--budget", "1GiB", "--in-flight", "2"],
-            &["--preset", "libception", "--single-queue", "--answer-late", "--queue", "7", "--include-ssd"],
+            &["--prefetch", "auto", "--parameter", "start-size=3MiB,adjust-interval=7.5", "--scale", "0.45"]
+                [..],
+            &["--prefetch", "competitive", "--parameter", "slow-start=true", "--ahead", "off"],
+            &["--mode", "serialise", "--bitrate", "419000", "--budget", "1GiB", "--parameter=in-flight=2"],
+            &["--preset", "libception", "--parameter=single-queue=true,answer-late=true", "--queue=7"],
+            &["--mode", "prefetch", "--parameter", "preads=true"],
             &["--share", "0.25"],
         ] {
             let (a, b) = (settings(words).unwrap(), settings(&parsed(words).to_args()).unwrap());
-            assert_eq!(a.engine.policy, b.engine.policy);
+            assert_eq!((a.engine.policy, a.preads), (b.engine.policy, b.preads));
         }
     }
 

@@ -4,7 +4,7 @@
 //! readers a disk sees that many interleaved sequential streams, which is what takes a stock server down to
 //! seeking speed. The offered load adapts to the server, so the measure is throughput alone.
 
-use seekless_base::Bytes;
+use seekless_base::{Bytes, words};
 use serde::{Deserialize, Serialize};
 
 use crate::workload::catalogue::Catalogue;
@@ -20,6 +20,8 @@ pub enum Pick {
     /// By the catalogue's popularity.
     Zipf,
 }
+
+words! { Pick: Uniform = "uniform", Zipf = "zipf" }
 
 /// What a closed-loop reader does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
