@@ -34,6 +34,7 @@ fn run() -> Report {
         engine: None,
         costs: Costs::default(),
         file_set: None,
+        writer: None,
         load: Load::Diff(DiffLoad { pairs: PAIRS, forest }),
         warmup: Nanos::ZERO,
         length: Nanos::from_secs(3600),
