@@ -32,6 +32,7 @@ impl EngineArgs {
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
+        settings.preads = self.engine.policy.preads()?;
         settings.engine.single_queue = self.engine.policy.single_queue()?;
         self.queue.apply(&mut settings.engine.policy);
         Ok(settings)
@@ -82,10 +83,11 @@ mod tests {
             &["--prefetch", "competitive", "--parameter", "slow-start=true", "--ahead", "off"],
             &["--mode", "serialise", "--bitrate", "419000", "--budget", "1GiB", "--parameter=in-flight=2"],
             &["--preset", "libception", "--parameter=single-queue=true,answer-late=true", "--queue=7"],
+            &["--mode", "prefetch", "--parameter", "preads=true"],
             &["--share", "0.25"],
         ] {
             let (a, b) = (settings(words).unwrap(), settings(&parsed(words).to_args()).unwrap());
-            assert_eq!(a.engine.policy, b.engine.policy);
+            assert_eq!((a.engine.policy, a.preads), (b.engine.policy, b.preads));
         }
     }
 

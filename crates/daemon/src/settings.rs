@@ -23,6 +23,8 @@ pub struct DaemonSettings {
     pub device_ttl: Duration,
     /// Whether another daemon of the same user may take over.
     pub hands_over: bool,
+    /// In mode `prefetch`, whether shims read the longer range themselves.
+    pub preads: bool,
 }
 
 impl DaemonSettings {
@@ -43,6 +45,7 @@ impl DaemonSettings {
             // Long enough to cost nothing, short enough that a reused device number is noticed.
             device_ttl: Duration::from_secs(10),
             hands_over: false,
+            preads: false,
         }
     }
 
@@ -72,5 +75,6 @@ impl DaemonSettings {
             settings_ttl_ms: ms(self.settings_ttl),
             prefetch_bytes: self.engine.policy.prefetch.0,
         }
+        .by_reads(self.preads)
     }
 }

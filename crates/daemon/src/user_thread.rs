@@ -489,7 +489,7 @@ impl Body {
         let io = self.priority_of(mark);
         let demand = ClientDemand { random: need.reads_at_random(), io, ..ClientDemand::default() };
         let pid = self.pid_of(mark);
-        let call = ForwardedCall { reader: uid, pid, look_upto: wire.prefetch_bytes, demand, ..call };
+        let call = ForwardedCall { reader: uid, pid, look_upto: wire.enlarged_bytes(), demand, ..call };
         let now = Instant::now();
         if self.is_limited(mark, call.file, now) {
             front.count(|c| c.passed_limited += 1);
@@ -731,7 +731,7 @@ impl Transport for ShimDoor<'_> {
 /// The engine's answer as a frame for a shim.
 fn to_wire(outcome: Completion<'_>, wire: Settled) -> Answer {
     match outcome {
-        Completion::Resident(found) => Answer::resident(found.prefix(wire.prefetch_bytes), wire),
+        Completion::Resident(found) => Answer::resident(found.prefix(wire.enlarged_bytes()), wire),
         Completion::Closing => Answer::pass(PassReason::Closing, wire),
         Completion::Pass(reason) => {
             let device_ttl_ms = match reason {

@@ -9,6 +9,7 @@ use seekless_policy::sizing::controller::{AdjustBy, Params};
 use serde::Deserialize;
 
 use crate::policy::PREFETCH_MAX;
+use crate::preset::Values;
 use crate::{PAPERS, named, parsed};
 
 /// Options of the release before that are parameters now.
@@ -33,7 +34,7 @@ pub struct Parameters {
     /// Parameters of the papers, as NAME=VALUE,...; an unknown name is answered by all names
     ///
     /// Names: start-size, adjust-by, adjust-interval, step-size, score-deflation-factor, adjust-busy,
-    /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue.
+    /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue, preads.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = known, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     parameter: Vec<String>,
 }
@@ -69,10 +70,13 @@ pub(crate) struct ParameterValues {
     /// 1GiB.
     overlap: Bytes,
     /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have
-    /// arrived.
-    answer_late: bool,
-    /// One queue for all disks, as in \[L\], instead of one for each. The driver has it.
-    pub(crate) single_queue: bool,
+    /// arrived. None: the preset's.
+    answer_late: Option<bool>,
+    /// One queue for all disks, as in \[L\], instead of one for each. The driver has it. None: the preset's.
+    pub(crate) single_queue: Option<bool>,
+    /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does,
+    /// instead of asking the kernel to read ahead. The driver has it.
+    pub(crate) preads: bool,
 }
 
 impl Default for ParameterValues {
@@ -89,8 +93,9 @@ impl Default for ParameterValues {
             slow_start: false,
             in_flight: 1,
             overlap: Bytes::kib(256),
-            answer_late: false,
-            single_queue: false,
+            answer_late: None,
+            single_queue: None,
+            preads: false,
         }
     }
 }
@@ -149,10 +154,10 @@ impl ParameterValues {
     }
 
     /// How the reads of a disk follow one another.
-    pub(crate) fn apply(&self, config: &mut Config) {
+    pub(crate) fn apply(&self, config: &mut Config, preset: Values) {
         config.reads_in_flight = self.in_flight as usize;
         config.overlap = self.overlap;
-        config.answer_early = !self.answer_late;
+        config.answer_early = !self.answer_late.unwrap_or(preset.answer_late);
     }
 }
 
@@ -168,8 +173,9 @@ mod tests {
     #[test]
     fn every_option_that_moved_is_a_name_and_others_are_none() {
         let names = fault("adjust=1");
-        assert_eq!(names.matches('`').count() / 2 - 1, MOVED.len(), "{names}");
-        assert!(MOVED.iter().all(|name| names.contains(&format!("`{name}`"))), "{names}");
+        let all: Vec<&str> = MOVED.into_iter().chain(["preads"]).collect();
+        assert_eq!(names.matches('`').count() / 2 - 1, all.len(), "{names}");
+        assert!(all.iter().all(|name| names.contains(&format!("`{name}`"))), "{names}");
         assert!(fault("slow-start").contains("NAME=VALUE"));
     }
 

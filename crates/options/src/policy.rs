@@ -21,7 +21,8 @@ pub struct PolicyOptions {
     #[arg(long, value_enum, value_name = "NAME")]
     pub preset: Option<Preset>,
     /// How far a read is extended: auto (tuned continuously), competitive (what the disk transfers in the
-    /// time of one seek, from its profile), or a size of 4KiB to 1GiB [default: auto, or the preset's]
+    /// time of one seek, from its profile), or a size of 4KiB to 1GiB, or 0: as asked, which is --mode serialise
+    /// [default: auto, or the preset's]
     #[arg(long, value_name = "SIZE|auto|competitive")]
     pub prefetch: Option<Prefetch>,
     /// Order in which the queue of a disk is served: sweep (by disk address) or fifo (by arrival) [default:
@@ -107,9 +108,20 @@ impl PolicyOptions {
         let mut config = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
         config.small_in_flight = preset.small_in_flight;
         let (size_max, parameters) = (self.size_max, self.parameters.values()?);
+<<<<<<< HEAD
         parameters.apply(&mut config);
         // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and
         // needs a fixed size; a preset's automatic one does not apply.
+=======
+        parameters.apply(&mut config, preset);
+        if parameters.preads && mode != Mode::Prefetch {
+            return usage(
+                "--parameter preads=true is for --mode prefetch; write that, or leave it out".into(),
+            );
+        }
+        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
+        // a fixed size; a preset's automatic one does not apply.
+>>>>>>> papers
         let found = if mode == Mode::Both { preset.prefetch } else { Prefetch::Fixed(DEFAULT_PREFETCH) };
         let prefetch = self.prefetch.unwrap_or(found);
         let by_default = if ahead { preset.adjust_by } else { AdjustBy::Gradient };
@@ -117,11 +129,18 @@ impl PolicyOptions {
         // Checked whatever the size is, so that a mistake is not met later.
         let params = parameters.params(adjust_by, size_max)?;
         match prefetch {
+            // "Serialization-only mode (...) is identical to prefetching with a prefetch size of zero" ([L] 3.2).
+            Prefetch::Fixed(Bytes::ZERO) => {
+                config.prefetch = Bytes::ZERO;
+                if mode == Mode::Both {
+                    config.mode = Mode::Serialise;
+                }
+            }
             Prefetch::Fixed(size) => {
                 let page = Bytes(PAGE);
                 if size < page || size > PREFETCH_MAX {
                     return usage(format!(
-                        "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}"
+                        "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}, or 0"
                     ));
                 }
                 config.prefetch = size;
@@ -176,7 +195,16 @@ impl PolicyOptions {
     /// # Errors
     /// Those of [`PolicyOptions::config`] about the papers' parameters.
     pub fn single_queue(&self) -> Result<bool, Fault> {
-        Ok(self.parameters.values()?.single_queue)
+        let preset = self.preset.unwrap_or_default().values();
+        Ok(self.parameters.values()?.single_queue.unwrap_or(preset.single_queue))
+    }
+
+    /// Whether the shim reads the longer range itself in mode `prefetch`; a driver with a shim asks.
+    ///
+    /// # Errors
+    /// Those of [`PolicyOptions::config`] about the papers' parameters.
+    pub fn preads(&self) -> Result<bool, Fault> {
+        Ok(self.parameters.values()?.preads)
     }
 
     /// The same options as arguments for another command.
@@ -236,6 +264,8 @@ mod tests {
         assert!(choice(&["--budget", "8MiB"]).is_ok());
         assert!(fault(&["--quiet", "--ahead", "off"]).contains("--ahead on"));
         assert!(fault(&["--quiet", "--preset", "libception"]).contains("--ahead on"));
+        assert!(fault(&["--parameter", "preads=true"]).contains("--mode prefetch"));
+        assert!(parsed(&["--parameter", "preads=true"]).config(Mode::Prefetch).is_ok());
         assert!(fault(&["--parameter", "adjust-busy=1.5"]).contains("--parameter adjust-busy = 1.5"));
         assert!(fault(&["--parameter", "adjust-interval=0"]).contains("adjust-interval"));
         assert!(fault(&["--parameter", "start-size=64MiB"]).contains("start-size = 64MiB"));
@@ -266,7 +296,13 @@ mod tests {
         assert_eq!((libception.sizing, libception.prefetch), (Sizing::Fixed, Bytes::mib(2)));
         assert_eq!((libception.order, libception.ahead), (OrderKind::Fifo, None));
         assert_eq!(libception.scale, BitrateRule::Same);
+        let none = choice(&["--preset", "libception", "--prefetch", "0"]).unwrap();
+        assert_eq!((none.mode, none.prefetch), (Mode::Serialise, Bytes::ZERO), "serialise only");
+        assert!(choice(&["--prefetch", "1KiB"]).unwrap_err().message.contains("or 0"));
         assert_eq!(libception.reads_in_flight, 1, "serialised");
+        assert!(!libception.answer_early && parsed(&["--preset", "libception"]).single_queue().unwrap());
+        let said = ["--preset", "libception", "--parameter", "answer-late=false,single-queue=false"];
+        assert!(choice(&said).unwrap().answer_early && !parsed(&said).single_queue().unwrap());
 
         let asap = choice(&["--preset", "asap"]).unwrap();
         let table2 = Params { adjust_by: AdjustBy::Gradient, ..Params::default() };

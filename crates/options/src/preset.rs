@@ -10,7 +10,8 @@ pub enum Preset {
     /// Automatic size; reads ahead of need, in disk order; held until read
     #[default]
     Auto,
-    /// Libception (2018): 2 MiB on a miss, one piece at a time, in order of arrival
+    /// Libception (2018): 2 MiB on a miss, one piece at a time for all disks, in order of arrival, answered
+    /// when the whole piece is read
     Libception,
     /// Automated prefetch sizing (2014): a gradient search for the size, on a miss, in order of arrival
     Asap,
@@ -32,6 +33,8 @@ pub(crate) struct Values {
     pub(crate) hold: bool,
     pub(crate) adjust_by: AdjustBy,
     pub(crate) small_in_flight: usize,
+    pub(crate) single_queue: bool,
+    pub(crate) answer_late: bool,
 }
 
 impl Preset {
@@ -53,13 +56,20 @@ impl Preset {
             hold: true,
             adjust_by: AdjustBy::Model,
             small_in_flight: SMALL_IN_FLIGHT,
+            single_queue: false,
+            answer_late: false,
         };
         // Neither paper's server reads before a miss or sorts its queue.
         let on_a_miss =
             Values { order: OrderKind::Fifo, ahead: false, hold: false, small_in_flight: 1, ..auto };
         match self {
             Preset::Auto => auto,
-            Preset::Libception => Values { prefetch: Prefetch::Fixed(DEFAULT_PREFETCH), ..on_a_miss },
+            Preset::Libception => Values {
+                prefetch: Prefetch::Fixed(DEFAULT_PREFETCH),
+                single_queue: true,
+                answer_late: true,
+                ..on_a_miss
+            },
             Preset::Asap => Values { adjust_by: AdjustBy::Gradient, ..on_a_miss },
             Preset::Competitive => Values { prefetch: Prefetch::Competitive, small_in_flight: 1, ..auto },
         }

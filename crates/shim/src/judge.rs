@@ -17,7 +17,7 @@ use seekless_wire::{Call, Mode, Tracked};
 use crate::advice::ADVICE;
 use crate::marks::{self, FileId, MARKS};
 use crate::memory::{Known, MEMORY};
-use crate::{ask, config, filter, host, mapping, reports};
+use crate::{ask, config, filter, host, mapping, own_read, reports};
 
 /// The file offset at which a call starts.
 #[derive(Clone, Copy, Debug)]
@@ -233,7 +233,10 @@ fn provide(call: Call, fd: BorrowedFd<'_>, stat: &Stat, known: Known, file: File
         Mode::Prefetch if random => {}
         Mode::Prefetch => {
             let more = want.enlarged(known.prefetch_bytes);
-            read_ahead(fd, more);
+            match known.reads {
+                true => own_read::bring_in(fd, more),
+                false => read_ahead(fd, more),
+            }
             if hidden {
                 MARKS.set(file, more, host::coarse_ms());
             }
@@ -268,7 +271,7 @@ fn current(known: Known, now_ms: u64) -> Option<Known> {
         // One thread asks; until it has an answer, the others use the last known settings.
         if MEMORY.may_ask_settings(now_ms) {
             if let Some(s) = ask::settings() {
-                known = Known { mode: s.mode, prefetch_bytes: s.prefetch_bytes, fresh: true };
+                known = Known::of(s, true);
                 MEMORY.asked_settings();
             } else if MEMORY.pausing(host::coarse_ms()) {
                 return None;

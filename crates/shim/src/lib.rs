@@ -52,6 +52,7 @@ mod mapping;
 mod marks;
 mod memory;
 mod next;
+mod own_read;
 mod reports;
 mod sending;
 // Elsewhere the loader finds these names.

@@ -27,8 +27,17 @@ pub(crate) struct Known {
     pub(crate) mode: Mode,
     /// Enlarged length of a read in mode `prefetch`.
     pub(crate) prefetch_bytes: u64,
+    /// Whether the calling thread reads that range itself.
+    pub(crate) reads: bool,
     /// Whether they have not expired.
     pub(crate) fresh: bool,
+}
+
+impl Known {
+    pub(crate) const fn of(settings: Settings, fresh: bool) -> Known {
+        let (prefetch_bytes, reads) = (settings.enlarged_bytes(), settings.shim_reads());
+        Known { mode: settings.mode, prefetch_bytes, reads, fresh }
+    }
 }
 
 /// All state; one static instance, and one for each unit test.
@@ -71,12 +80,12 @@ impl Memory {
         let word = self.settings.load(Ordering::Relaxed);
         let mode = (word as u8).checked_sub(1).and_then(Mode::from_number);
         match mode {
-            Some(mode) => Known {
-                mode,
-                prefetch_bytes: self.prefetch_bytes.load(Ordering::Relaxed),
-                fresh: now_ms < word >> 8,
-            },
-            None => Known { mode: Mode::Both, prefetch_bytes: 0, fresh: false },
+            Some(mode) => {
+                let prefetch_bytes = self.prefetch_bytes.load(Ordering::Relaxed);
+                let settings = Settings { mode, ring: 0, settings_ttl_ms: 0, prefetch_bytes };
+                Known::of(settings, now_ms < word >> 8)
+            }
+            None => Known { mode: Mode::Both, prefetch_bytes: 0, reads: false, fresh: false },
         }
     }
 
@@ -189,12 +198,23 @@ mod tests {
     #[test]
     fn settings_grow_stale_but_are_kept() {
         let m = Memory::new();
-        assert_eq!(m.settings(0), Known { mode: Mode::Both, prefetch_bytes: 0, fresh: false });
+        assert_eq!(m.settings(0), Known { mode: Mode::Both, prefetch_bytes: 0, reads: false, fresh: false });
         m.learn(TRACK, 1_000);
-        assert_eq!(m.settings(1_099), Known { mode: Mode::Track, prefetch_bytes: 7, fresh: true });
-        assert_eq!(m.settings(1_100), Known { mode: Mode::Track, prefetch_bytes: 7, fresh: false });
+        assert_eq!(
+            m.settings(1_099),
+            Known { mode: Mode::Track, prefetch_bytes: 7, reads: false, fresh: true }
+        );
+        assert_eq!(
+            m.settings(1_100),
+            Known { mode: Mode::Track, prefetch_bytes: 7, reads: false, fresh: false }
+        );
         m.learn(Settings { mode: Mode::Off, settings_ttl_ms: 0, ..TRACK }, 2_000);
         assert!(m.settings(2_000).fresh, "a zero ttl does not make every call ask");
+        m.learn(TRACK.by_reads(true), 2_500);
+        assert_eq!(
+            m.settings(2_500),
+            Known { reads: true, prefetch_bytes: 7, mode: Mode::Track, fresh: true }
+        );
         m.gone(3_000);
         assert!(!m.settings(2_000).fresh && m.settings(2_000).mode == Mode::Both);
     }

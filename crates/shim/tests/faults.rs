@@ -385,6 +385,19 @@ fn mode_prefetch_enlarges_by_itself() {
 }
 
 #[test]
+fn mode_prefetch_by_reads_has_the_range_before_the_call() {
+    use std::os::fd::AsFd;
+    let megabyte = Settings { prefetch_bytes: 1 << 20, ..SETTINGS }.by_reads(true);
+    let started = in_mode(Mode::Prefetch, megabyte.prefetch_bytes);
+    let Some((daemon, file, mut host, _folder)) = started else { return };
+    assert!(file.chill());
+    host.read(&file, 34);
+    let resident = seekless_kernel::residency::resident_prefix(file.file.as_fd(), 34 * CHUNK, 1 << 20);
+    assert_eq!(resident.unwrap(), 1 << 20, "nothing is on its way");
+    assert!(daemon.needs().is_empty());
+}
+
+#[test]
 fn mode_serialise_asks_for_what_was_asked() {
     let Some((daemon, ..)) = in_mode(Mode::Serialise, 1 << 20) else { return };
     let seen: Vec<_> = daemon.needs().iter().map(|s| (s.offset / CHUNK, s.length)).collect();

@@ -12,8 +12,9 @@
 //!  7 FileSetTook range u32, read u8, 0 u8 x3
 //! 16 Working    -
 //! 17 Answer     verdict u8, reason u8, mode u8, ring u8, device_ttl_ms u32, settings_ttl_ms u32,
-//!               prefetch_bytes u64, resident_bytes u64
-//! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64  + the ring, if asked for
+//!               prefetch_bytes u64, whose highest bit asks for reads by the shim, resident_bytes u64
+//! 18 Settings   mode u8, ring u8, 0 u8 x2, settings_ttl_ms u32, prefetch_bytes u64 as in Answer
+//!                                                                       + the ring, if asked for
 //! 19 Refuse     reason u8, 0 u8 x3, kind u16, 0 u16
 //! 20 Ring       -                                                                  + one descriptor
 //! 21 FileSet    reason u8, 0 u8 x3, ranges u32, window_bytes u64
@@ -198,8 +199,27 @@ pub struct Settings {
     pub ring: u8,
     /// Validity in milliseconds.
     pub settings_ttl_ms: u32,
-    /// Enlarged length of a read in mode `prefetch`.
+    /// Enlarged length of a read in mode `prefetch`. The highest bit is [`Settings::shim_reads`].
     pub prefetch_bytes: u64,
+}
+
+impl Settings {
+    /// Sets whether the shim reads the enlarged range itself in mode `prefetch`, instead of asking the kernel
+    /// to read ahead. An older shim takes that for a very long range, and bounds it as any.
+    pub const fn by_reads(self, reads: bool) -> Settings {
+        let prefetch_bytes = self.prefetch_bytes & !READS_FLAG | if reads { READS_FLAG } else { 0 };
+        Settings { prefetch_bytes, ..self }
+    }
+
+    /// Whether the shim reads the enlarged range itself.
+    pub const fn shim_reads(&self) -> bool {
+        self.prefetch_bytes & READS_FLAG != 0
+    }
+
+    /// The enlarged length without the flag.
+    pub const fn enlarged_bytes(&self) -> u64 {
+        self.prefetch_bytes & !READS_FLAG
+    }
 }
 
 /// "I do not understand"; the range in the header says which versions would be understood.
@@ -224,6 +244,8 @@ pub struct StatusPart<'a> {
 
 /// A flag in a process id: those are below 2^22.
 const PID_FLAG: u32 = 1 << 31;
+/// A flag in a length: no file is that long.
+const READS_FLAG: u64 = 1 << 63;
 
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use seekless_base::{Exit, Fault};
 use seekless_output::{JsonOption, give};
 
+use crate::check::SEEDS;
 use crate::record;
 use crate::results::Results;
 use crate::scenario::{self, Scenario};
@@ -142,6 +143,10 @@ pub struct RunArgs {
     /// Run shorter: less time, fewer repetitions and points
     #[arg(long)]
     quick: bool,
+    /// With --sim: ten seeds of everything that a paper states. Answers are kept in the folder of the run; an
+    /// interrupted run goes on there when it is started again
+    #[arg(long, requires = "sim", conflicts_with_all = ["quick", "live", "repetitions", "engine", "keep"])]
+    full: bool,
     /// Concurrent simulations; the results do not depend on it [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -323,7 +328,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     }
     let (name, mut scenario) = scenario::find(&args.scenarios[0])?;
     drawn_as_asked(args, &mut scenario)?;
-    let mut scenario = if args.quick { scenario.quickened() } else { scenario };
+    let mut scenario = as_long_as_asked(args, scenario);
     scenario.repetitions = args.repetitions.unwrap_or(scenario.repetitions);
     if let Some(options) = &args.engine {
         let words: Vec<String> = options.split_whitespace().map(String::from).collect();
@@ -335,7 +340,9 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     let results = match args.sim {
         true => {
             let kept = args.keep.as_deref().map_or(Ok(Vec::new()), |dir| sim::kept(dir, &name, &scenario))?;
-            sim::Pool::with(threads(args), |pool| sim::run(&name, &scenario, args.quick, &kept, pool, &out))?
+            sim::Pool::with(threads(args), answers(args, &out), |pool| {
+                sim::run(&name, &scenario, args.quick, &kept, pool, &out)
+            })?
         }
         false if scenario.sim.only => {
             let message = format!("`{name}` runs in the simulator only: use --sim");
@@ -344,7 +351,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
         false if scenario.axis.as_ref().is_some_and(|a| a.drawn.is_some()) => {
             let kept = args.keep.as_deref().map_or(Ok(Vec::new()), |dir| sim::kept(dir, &name, &scenario))?;
             let beside = out.join("sim");
-            let simulated = sim::Pool::with(threads(args), |pool| {
+            let simulated = sim::Pool::with(threads(args), None, |pool| {
                 sim::run(&name, &scenario, args.quick, &kept, pool, &beside)
             })?;
             live::machines::run(&name, &scenario, args.quick, args.model.as_deref(), &simulated, &out)?
@@ -356,6 +363,20 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     }
     give(args.json.path(), &results, || summary(&results, &out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
+}
+
+/// The scenario with `--quick` or `--full`.
+fn as_long_as_asked(args: &RunArgs, scenario: Scenario) -> Scenario {
+    let mut scenario = if args.quick { scenario.quickened() } else { scenario };
+    if args.full && scenario.checks.iter().any(|check| check.source.is_some()) {
+        scenario.repetitions = scenario.repetitions.max(SEEDS as u32);
+    }
+    scenario
+}
+
+/// Where `--full` keeps answers.
+fn answers(args: &RunArgs, out: &Path) -> Option<PathBuf> {
+    args.full.then(|| out.join("answers"))
 }
 
 /// The machines of the command line instead of the scenario's.
@@ -406,13 +427,13 @@ fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
         scenario::all().iter().filter(|(n, _)| named.is_none_or(|all| all.iter().any(|a| a == n)))
     {
         let scenario = Scenario::parse(text, name)?;
-        let scenario = if args.quick { scenario.quickened() } else { scenario };
+        let scenario = as_long_as_asked(args, scenario);
         match why_left_out(&scenario) {
             Some(why) => left_out.push((name.to_string(), why)),
             None => wanted.push((name, scenario)),
         }
     }
-    let all = sim::Pool::with(threads(args), |pool| {
+    let all = sim::Pool::with(threads(args), answers(args, &out), |pool| {
         sim::ask(wanted.iter().map(|(name, scenario)| (**name, scenario)), pool);
         wanted.iter().map(|(name, scenario)| run_one_of_all(name, scenario, args, pool, &out)).collect()
     });
@@ -514,6 +535,7 @@ mod tests {
             ("run hot-cache --sim", Exit::Missing, "leave out --sim"),
             ("run closed-loop --sim --quick --out /proc/nowhere", Exit::Failed, "give another --out"),
             ("run all --sim --seed 3", Exit::Usage, "--seed"),
+            ("run closed-loop --sim --full --out /proc/nowhere", Exit::Failed, "give another --out"),
             ("run closed-loop --sim --seed 3", Exit::Usage, "machines"),
             ("run any-disk --sim --machines 2 --keep /nowhere/at/all", Exit::Missing, "results.json"),
             ("report /nowhere/at/all", Exit::Missing, "results.json"),

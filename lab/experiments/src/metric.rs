@@ -50,6 +50,7 @@ pub const METRICS: &[Metric] = &[
     metric("bad_status", "", "answers with an HTTP status that is an error"),
     metric("broken_connections", "", "requests whose connection broke or whose answer was short"),
     metric("failed_share", "", "share of sessions that failed"),
+    metric("sessions_at_once", "", "most sessions at once"),
     metric("reused_read", "", "bytes read from the disk and used, for each byte that the readers used"),
     metric(
         "reused_lru",
@@ -89,6 +90,7 @@ pub const METRICS: &[Metric] = &[
     metric("seeks_s", "1/s", "the same, a second of disk time"),
     metric("read_kib", "KiB", "mean size of a disk command"),
     metric("reads_s", "1/s", "disk commands, a second of disk time"),
+    metric("disk_reads", "", "disk commands"),
     metric("busy_share", "", "share of the time a disk was working, mean over disks"),
     metric("accesses_h", "", "commands an hour that came to a disk after a second or more without any"),
     metric("spin_ups_h", "", "times an hour that a disk which had stopped was made to turn"),
@@ -117,6 +119,7 @@ pub const METRICS: &[Metric] = &[
         "disk busy time for each 128 KiB read, comparable with the paper's ms a transaction",
     ),
     metric("seq_bytes_le_128k", "", "share of bytes read in contiguous sequences of at most 128 KiB"),
+    metric("seq_bytes_le_384k", "", "share of bytes read in contiguous sequences of at most 384 KiB"),
     metric("seq_bytes_le_576k", "", "share of bytes read in contiguous sequences of at most 576 KiB"),
     metric("seq_bytes_gt_1920k", "", "share of bytes read in contiguous sequences longer than 1920 KiB"),
     metric("calls_under_1ms", "", "share of the server's read calls that took under 1 ms"),
@@ -175,6 +178,7 @@ pub const METRICS: &[Metric] = &[
         "",
         "reads the daemon passed on because its queue was full, its mode said so or the disk failed",
     ),
+    metric("evicted_mb_s", "MB/s", "bytes evicted before use and read again, a second"),
     metric("queue_full", "", "reads the daemon passed on because its queue was full"),
     metric(
         "evicted_share",
@@ -210,6 +214,16 @@ pub const METRICS: &[Metric] = &[
     metric("conclusion", "", "the figure a conclusion of the paper is about, as its name says"),
     metric("gain_percent", "%", "improvement of the mean response time"),
     metric("response_ms", "ms", "mean response time of a block request"),
+    metric(
+        "l1_hit_ratio_over_none",
+        "",
+        "hit ratio of L1 over that without coordination, median over the cases",
+    ),
+    metric(
+        "order_kept",
+        "",
+        "rank correlation of the prefetchers with and without the coordinator, median over the cases",
+    ),
     metric("l2_hit_ratio", "", "share of the blocks asked of L2 that were in its cache"),
     metric("disk_requests", "", "requests the disk got"),
     metric("disk_blocks", "", "blocks the disk read"),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use seekless_base::Fault;
+use seekless_base::{Exit, Fault};
 use serde::Serialize;
 
 use crate::check::{Check, Comparison, Margin};
@@ -52,10 +52,11 @@ const SAME: &[&str] = &[
     "marginal",
     "matches",
     "small",
-    "slightly",
+    "slight",
     "somewhat",
     "approach",
     "keep",
+    "maintain",
     "minimal",
     "not affected",
     "not improve",
@@ -155,6 +156,19 @@ pub(crate) fn resolve(scenario: &mut Scenario) -> Result<(), String> {
     Ok(())
 }
 
+/// What one scenario of the user's own breaks by itself.
+///
+/// # Errors
+/// The first breach, with file and line.
+pub(crate) fn refuse(file: &str, text: &str, scenario: &Scenario) -> Result<(), Fault> {
+    let mut sheet = Sheet::default();
+    sheet.read(file, text, scenario);
+    match sheet.breaches.first() {
+        Some(breach) => Err(Fault::new(Exit::Usage, format!("{breach}; docs/STATEMENTS.md has the rules"))),
+        None => Ok(()),
+    }
+}
+
 /// What the scenarios of the program break. `chosen` is the text of `docs/CHOSEN.md`, where it is at hand.
 ///
 /// # Errors
@@ -212,6 +226,11 @@ impl Sheet {
                 self.breach(file, line, why);
             }
             self.once(paper, file, line, &undecided.name, false);
+        }
+        for (published, line) in scenario.published.iter().zip(lines("[[published]]")) {
+            if let Some(why) = section(&published.source) {
+                self.breach(file, line, why);
+            }
         }
     }
 
@@ -440,6 +459,31 @@ mod tests {
         }
         let nowhere = "name='3: \"a factor of 2.5\"'\nis='~'\ntarget=2.5\narm='a'\nsource='the text'";
         assert_eq!(of(&toml::from_str(nowhere).unwrap()).len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_breaks_the_sheet_is_refused_with_its_line() {
+        let (_, text) = scenario::all().iter().find(|(name, _)| *name == "libception-sizes").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mine.toml");
+        let refused = |old: &str, new: &str| {
+            assert!(text.contains(old), "{old}");
+            std::fs::write(&path, text.replacen(old, new, 1)).unwrap();
+            let fault = scenario::find(path.to_str().unwrap()).map(|_| ()).unwrap_err();
+            assert_eq!(fault.exit, Exit::Usage);
+            fault.message
+        };
+        let line = |at: &str| 1 + text[..text.find(at).unwrap()].matches('\n').count();
+        let published = line("[[published]]") + 1;
+        let said = refused("source = \"Table 3\"", "source = \"the text\"");
+        assert!(said.contains(&format!("mine.toml:{published}: source `the text`")), "{said}");
+        let check = line("is = \"~\"") + 1;
+        let said = refused("is = \"~\"", "is = \"~\"\nmargin = { few = 0.3, many = 0.3 }");
+        assert!(said.contains(&format!("line {check}: ")) && said.contains("margin"), "{said}");
+        let said = refused("is = \"~\"", "is = \"==\"");
+        assert!(said.contains("within a fifth"), "{said}");
+        std::fs::write(&path, text).unwrap();
+        scenario::find(path.to_str().unwrap()).unwrap();
     }
 
     #[test]

@@ -132,24 +132,29 @@ fn look_ahead_stops_at_its_limit() {
     assert!(!outside.service.from_buffer);
 }
 
-#[test]
-fn a_minimum_fetch_is_not_broken_off() {
+/// A run of so many sectors, left for a jump, goes on for 100 while another jump waits; whether so many
+/// sectors behind them are in the buffer then.
+fn fetched_behind(run: u64, behind: u32) -> bool {
     let mut spec = simple(2000);
     spec.buffer.minimum_fetch_sectors = 500;
     spec.queue.order = Order::Fifo;
     let mut drive = Drive::new(&spec);
-    let first = one(&mut drive, Nanos::ZERO, read(1, 0, 100));
+    let first = one(&mut drive, Nanos::ZERO, read(1, 0, run as u32));
     let away = one(&mut drive, first.finished, read(2, 700_000, 1));
-    // Back to the run: it is known, so 500 sectors are fetched from 100 on although a jump is waiting.
-    drive.submit(away.finished, read(3, 100, 100)).unwrap();
+    drive.submit(away.finished, read(3, run, 100)).unwrap();
     drive.submit(away.finished, read(4, 700_001, 1)).unwrap();
-    let mut ends = Vec::new();
+    let mut last = Nanos::ZERO;
     while let Some(when) = drive.next_completion() {
-        ends.push(drive.poll(when).unwrap());
+        last = drive.poll(when).unwrap().finished;
     }
-    let run = ends.iter().find(|c| c.id == 3).unwrap();
-    let rest = one(&mut drive, ends.iter().map(|c| c.finished).max().unwrap(), read(5, 200, 400));
-    assert!(rest.service.from_buffer, "{:?} after {:?}", rest.service, run.service);
+    one(&mut drive, last, read(5, run + 100, behind)).service.from_buffer
+}
+
+#[test]
+fn a_minimum_fetch_is_not_broken_off_but_is_no_longer_than_its_run() {
+    assert!(fetched_behind(600, 400), "500 sectors from the end of the known run on");
+    assert!(fetched_behind(100, 100), "as many as the run has with what was asked for");
+    assert!(!fetched_behind(100, 101));
 }
 
 #[test]

@@ -4,23 +4,22 @@ use seekless_base::{Bytes, Nanos};
 use seekless_model::drive::catalogue as drives;
 use seekless_model::drive::set::SetSpec;
 use seekless_model::workload::catalogue::Catalogue;
-use seekless_model::workload::sources;
-use seekless_model::workload::tree::TreeFile;
+use seekless_model::workload::sources::{self, Forest};
 use seekless_sim::serving::config::{Costs, DiskConfig, ServerModel};
 use seekless_sim::serving::{self, Config, DiffLoad, KernelConfig, Load, Report};
 
 const PAIRS: u32 = 2;
 const FILES: u32 = 300;
 
-fn catalogue() -> Catalogue {
+fn forest() -> (Forest, Catalogue) {
     let files = sources::files(FILES, 1);
-    let tree =
-        |n: u32| files.iter().map(move |f| TreeFile { path: format!("tree{n}/{}", f.path), size: f.bytes });
-    Catalogue::of_tree((0..2 * PAIRS).flat_map(tree).collect(), 1).unwrap()
+    let forest = Forest::new(2 * PAIRS, &files);
+    let catalogue = Catalogue::of_tree(forest.all(&files), 1).unwrap();
+    (forest, catalogue)
 }
 
 fn run() -> Report {
-    let all = 2 * PAIRS * FILES;
+    let (forest, catalogue) = forest();
     let config = Config {
         disks: vec![DiskConfig {
             set: SetSpec::SINGLE,
@@ -36,19 +35,19 @@ fn run() -> Report {
         costs: Costs::default(),
         file_set: None,
         writer: None,
-        load: Load::Diff(DiffLoad { pairs: PAIRS, files: FILES, written: (0..all).collect() }),
+        load: Load::Diff(DiffLoad { pairs: PAIRS, forest }),
         warmup: Nanos::ZERO,
         length: Nanos::from_secs(3600),
     };
-    serving::run(&config, &catalogue()).unwrap()
+    serving::run(&config, &catalogue).unwrap()
 }
 
 #[test]
-fn every_file_of_every_pair_is_read_once_and_then_the_run_is_over() {
+fn every_file_folder_and_inode_of_every_pair_is_read_once_and_then_the_run_is_over() {
     let report = run();
     assert_eq!(report.requests, u64::from(PAIRS * FILES), "two files at a time");
     let pages = |v: &seekless_model::workload::catalogue::Video| v.size.0.next_multiple_of(4096);
-    let bytes: u64 = catalogue().videos().iter().map(pages).sum();
+    let bytes: u64 = forest().1.videos().iter().map(pages).sum();
     assert_eq!(report.disks[0].read_bytes, bytes);
     assert!(report.length_s < 3600.0, "{} s", report.length_s);
 }

@@ -18,8 +18,11 @@
 //!    the upper level reads ahead unless it comes late, the module `waits` finds out: measured by all answers alike, a way
 //!    that answers read-ahead at once and lets readers queue behind it looked best.
 //!    The product of the two decides. The best is kept for a growing while, then all are tried again, forwards and
-//!    backwards, so that a load that rises or falls meanwhile favours none. A way must be better by
-//!    [`SteerParams::margin`] to displace the native one, and a trial that goes badly is broken off.
+//!    backwards, so that a load that rises or falls meanwhile favours none. A trial that goes badly is broken off.
+//!
+//! What a trial costs must not exceed what it can gain. So the native way is in force for as long as any is kept
+//! before the first trial, and a way displaces it only if it is better by [`SteerParams::margin`] and by more than the
+//! answers scatter ([`Z`]): a way that was better by chance would be kept for long.
 //!
 //! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
 
@@ -41,9 +44,12 @@ pub enum Treatment {
 
 const TREATMENTS: [Treatment; 3] = [Treatment::Native, Treatment::Pfc, Treatment::Past];
 /// Counted answers after which a trial may be broken off.
-const BREAK_OFF_ANSWERS: u64 = 64;
+const BREAK_OFF_ANSWERS: f64 = 64.0;
 /// How much worse than the best a way must be to be broken off.
 const BREAK_OFF_FACTOR: f64 = 1.3;
+/// Standard errors by which a way must differ from the native one: 95 % of what scatters alone lies within. At half,
+/// a third of the ways that are no better would be kept; at double, a gain must be twice as large to be seen.
+const Z: f64 = 2.0;
 
 /// Parameters of Steer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,7 +60,8 @@ pub struct SteerParams {
     pub trial_min: u32,
     /// Most answers in one trial.
     pub trial_max: u32,
-    /// Trials' length the best way is kept for at first; doubled each time it is confirmed.
+    /// Trials' length the best way is kept for at first, and the native one before the first trial; doubled each
+    /// time it is confirmed.
     pub keep_min: u32,
     /// Longest it is kept, in lengths of a trial.
     pub keep_max: u32,
@@ -73,9 +80,9 @@ pub struct SteerParams {
 impl Default for SteerParams {
     fn default() -> SteerParams {
         SteerParams {
-            trial_min: 256,
+            trial_min: 1024,
             trial_max: 8192,
-            keep_min: 8,
+            keep_min: 16,
             keep_max: 256,
             margin: 0.03,
             demand_first: true,
@@ -96,18 +103,43 @@ const PFC_DEFAULT: PfcParams = PfcParams {
     per_context: false,
 };
 
-/// What answers cost, nanoseconds.
+/// What the counted answers of a way cost, nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
-    /// That a reader waited for an answer.
+    /// Answers; older ones weigh less.
+    answers: f64,
+    /// That readers waited for them, and its squares.
     answer: f64,
+    squares: f64,
     /// During which a reader waited.
     waiting: f64,
 }
 
 impl Cost {
+    /// Of an answer.
     fn product(self) -> f64 {
-        self.answer * self.waiting
+        self.answer * self.waiting / (self.answers * self.answers).max(1.0)
+    }
+
+    /// Square of the relative standard error of the mean wait.
+    fn error_squared(self) -> f64 {
+        let n = self.answers.max(1.0);
+        let mean = self.answer / n;
+        if mean == 0.0 { 0.0 } else { ((self.squares / n) / (mean * mean) - 1.0).max(0.0) / n }
+    }
+
+    fn scaled(self, by: f64) -> Cost {
+        let Cost { answers, answer, squares, waiting } = self;
+        Cost { answers: answers * by, answer: answer * by, squares: squares * by, waiting: waiting * by }
+    }
+
+    fn plus(self, other: Cost) -> Cost {
+        Cost {
+            answers: self.answers + other.answers,
+            answer: self.answer + other.answer,
+            squares: self.squares + other.squares,
+            waiting: self.waiting + other.waiting,
+        }
     }
 }
 
@@ -128,10 +160,10 @@ pub struct Steer {
     /// When a reader was last seen waiting.
     waited_until_ns: u64,
     answers: u32,
-    counted: u64,
+    /// Of the trial under way.
     sums: Cost,
-    /// Mean for an answer of each way in its latest trials.
-    means: [Cost; TREATMENTS.len()],
+    /// Of each way's trials; those of a round weigh twice as much as those of the one before.
+    costs: [Cost; TREATMENTS.len()],
     best: usize,
     keep: u32,
 }
@@ -146,13 +178,12 @@ impl Steer {
             trial: (capacity / 16).clamp(params.trial_min.max(4) as usize, params.trial_max.max(4) as usize)
                 as u32,
             way: 0,
-            trying: params.trials,
+            trying: false,
             backwards: false,
             waited_until_ns: 0,
             answers: 0,
-            counted: 0,
             sums: Cost::default(),
-            means: [Cost::default(); TREATMENTS.len()],
+            costs: [Cost::default(); TREATMENTS.len()],
             best: 0,
             keep: params.keep_min.max(1),
         }
@@ -200,39 +231,35 @@ impl Steer {
         let trial = self.trial;
         if self.trying {
             if self.answers > trial / 4 {
-                self.counted += 1;
-                self.sums.answer += waited as f64;
-                self.sums.waiting += waiting as f64;
+                let waited = waited as f64;
+                let (squares, waiting) = (waited * waited, waiting as f64);
+                self.sums = self.sums.plus(Cost { answers: 1.0, answer: waited, squares, waiting });
             }
             if self.answers >= trial || self.hopeless() {
-                let n = self.counted.max(1) as f64;
-                let mean = Cost { answer: self.sums.answer / n, waiting: self.sums.waiting / n };
+                let cost = self.sums;
                 self.restart();
-                self.next_trial(mean);
+                self.next_trial(cost);
             }
         } else if self.answers >= trial.saturating_mul(self.keep) {
             self.restart();
+            self.costs = self.costs.map(|cost| cost.scaled(0.5));
             self.way = 0;
             self.trying = true;
         }
     }
 
     /// Takes the result of a trial and begins the next, or chooses. Forwards through the ways, then backwards.
-    fn next_trial(&mut self, mean: Cost) {
-        if self.backwards {
-            let before = &mut self.means[self.way];
-            before.answer = (before.answer + mean.answer) / 2.0;
-            before.waiting = (before.waiting + mean.waiting) / 2.0;
+    fn next_trial(&mut self, cost: Cost) {
+        self.costs[self.way] = self.costs[self.way].plus(cost);
+        if !self.backwards {
+            match self.way + 1 < TREATMENTS.len() {
+                true => self.way += 1,
+                false => self.backwards = true,
+            }
+        } else {
             match self.way.checked_sub(1) {
                 Some(way) => self.way = way,
                 None => self.choose(),
-            }
-        } else {
-            self.means[self.way] = mean;
-            if self.way + 1 < TREATMENTS.len() {
-                self.way += 1;
-            } else {
-                self.backwards = true;
             }
         }
     }
@@ -240,26 +267,27 @@ impl Steer {
     /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its cost.
     fn hopeless(&self) -> bool {
         let tried = if self.backwards { TREATMENTS.len() } else { self.way };
-        let best = self.means[..tried].iter().map(|m| m.product()).fold(f64::INFINITY, f64::min);
-        let n = self.counted as f64;
+        let best = self.costs[..tried].iter().map(|m| m.product()).fold(f64::INFINITY, f64::min);
         let limit = best * BREAK_OFF_FACTOR * BREAK_OFF_FACTOR;
-        self.counted >= BREAK_OFF_ANSWERS && self.sums.product() > limit * n * n
+        self.sums.answers >= BREAK_OFF_ANSWERS && self.sums.product() > limit
     }
 
     fn restart(&mut self) {
         self.answers = 0;
-        self.counted = 0;
         self.sums = Cost::default();
     }
 
     /// Ends a round of trials: the best way is kept, longer if it was the best before.
     fn choose(&mut self) {
-        let margin = 1.0 - self.params.margin;
-        let native = self.means[0].product() * margin * margin;
+        let native = self.costs[0];
         let mut best = 0;
         for way in 1..TREATMENTS.len() {
-            let cost = self.means[way].product();
-            if cost < native && cost < self.means[best].product() {
+            let cost = self.costs[way];
+            // Both factors of the product scatter as the waits do.
+            let scatter = 2.0 * Z * libm::sqrt(native.error_squared() + cost.error_squared());
+            let margin = (1.0 - self.params.margin) * (1.0 - self.params.margin);
+            let enough = native.product() * margin.min(libm::exp(-scatter));
+            if cost.product() < enough && cost.product() < self.costs[best].product() {
                 best = way;
             }
         }

@@ -121,7 +121,7 @@ fn settled(native: u64, pfc: u64, past: u64) -> Treatment {
     let mut coordinator = Coordinator::new(Coordination::Steer(SteerParams::default()), 1000);
     let cache = l2(0..0);
     let mut now = 0;
-    for i in 0..20_000 {
+    for i in 0..40_000 {
         let request = request(i * 10, 4);
         coordinator.arrived(now, &request);
         coordinator.decide(&request, &cache);

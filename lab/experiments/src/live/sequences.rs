@@ -31,6 +31,7 @@ pub(super) fn account(row: &mut Row, traces: &[PathBuf]) -> Result<(), Fault> {
     }
     let upto = |limit: u64| lengths.range(..=limit).map(|(_, bytes)| bytes).sum::<u64>() as f64 / all as f64;
     row.metrics.insert("seq_bytes_le_128k".into(), upto(128 << 10));
+    row.metrics.insert("seq_bytes_le_384k".into(), upto(384 << 10));
     row.metrics.insert("seq_bytes_le_576k".into(), upto(576 << 10));
     row.metrics.insert("seq_bytes_gt_1920k".into(), 1.0 - upto(1920 << 10));
     let mut seen = 0;

@@ -330,7 +330,10 @@ impl Scenario {
         let usage = |why: String| Fault::new(Exit::Usage, format!("{origin}: {why}"));
         scenario.resolve().map_err(usage)?;
         scenario.validate().map_err(usage)?;
-        crate::sheet::resolve(&mut scenario).map_err(usage)?;
+        let margin =
+            |(line, text): (usize, &str)| text.trim_start().starts_with("margin").then_some(line + 1);
+        let at = text.lines().enumerate().find_map(margin).unwrap_or(0);
+        crate::sheet::resolve(&mut scenario).map_err(|why| usage(format!("line {at}: {why}")))?;
         Ok(scenario)
     }
 
@@ -382,7 +385,10 @@ impl Scenario {
     /// Those of [`seekless_output::input::text`] and of [`Scenario::parse`].
     pub fn read(path: &Path) -> Result<Scenario, Fault> {
         let text = seekless_output::input::text(path)?;
-        Scenario::parse(&text, &path.display().to_string())
+        let origin = path.display().to_string();
+        let scenario = Scenario::parse(&text, &origin)?;
+        crate::sheet::refuse(&origin, &text, &scenario)?;
+        Ok(scenario)
     }
 
     /// The scenario as `--quick` runs it.

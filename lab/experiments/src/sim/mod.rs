@@ -8,6 +8,7 @@
 //! A search for the highest rate of sessions begins next to the rate of the recorded run, where there is one.
 //! Two runs, where it takes about ten without, confirm that rate if nothing changed.
 
+mod answers;
 mod grid;
 mod pool;
 mod translate;
@@ -307,6 +308,9 @@ fn row(job: &Job, position: usize, line: &[String], answer: &Value) -> Result<Ro
             account(&mut row, answer);
             let end = answer.pointer("/load/length_s").and_then(Value::as_f64);
             row.metrics.extend(end.map(|s| ("runtime_s".to_string(), s)));
+            let reads = answer["disks"].as_array().into_iter().flatten();
+            let reads = reads.filter_map(|d| d.pointer("/stats/reads").and_then(Value::as_f64)).sum();
+            row.metrics.insert("disk_reads".into(), reads);
         }
         Load::Files { .. } => {
             account(&mut row, answer);
@@ -338,7 +342,7 @@ fn account(row: &mut Row, answer: &Value) {
     let number = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_f64);
     let sum = |path: &str| disks.iter().filter_map(|d| number(d, path)).sum::<f64>();
     let bytes = sum("/stats/read_bytes");
-    for name in ["seq_bytes_le_128k", "seq_bytes_le_576k", "seq_bytes_gt_1920k"] {
+    for name in ["seq_bytes_le_128k", "seq_bytes_le_384k", "seq_bytes_le_576k", "seq_bytes_gt_1920k"] {
         if bytes > 0.0 {
             row.metrics.insert(name.into(), sum(&format!("/stats/{name}")) / bytes);
         }
@@ -349,6 +353,7 @@ fn account(row: &mut Row, answer: &Value) {
         ("calls_p99_ms", "/calls/p99_ms"),
         ("file_set_mb_s", "/load/file_set/mb_per_s"),
         ("file_set_share", "/load/file_set/share"),
+        ("sessions_at_once", "/load/sessions/at_once_max"),
     ] {
         if let Some(value) = number(answer, path) {
             row.metrics.insert(name.into(), value);
@@ -376,6 +381,9 @@ fn account(row: &mut Row, answer: &Value) {
         let (evicted, disk) = (share("refetched"), bytes / served);
         let wasted = (share("evicted_unused") + share("dropped_unused") - evicted).max(0.0);
         row.metrics.insert("evicted_share".into(), evicted);
+        if let Some(rate) = row.metrics.get("failure_free_mb_s").copied() {
+            row.metrics.insert("evicted_mb_s".into(), evicted * rate);
+        }
         row.metrics.insert("wasted_share".into(), wasted);
         row.metrics.insert("disk_share".into(), disk);
         row.metrics.insert("cached_share".into(), 1.0 - disk + evicted + wasted);

@@ -3,17 +3,20 @@
 //! same experiments, and the same configuration gives the same answer, whatever the order of its options.
 //! Tables of PFC's cases have most of their runs in common: those that wait are asked of one process
 //! ([`TOGETHER`]). That one takes longest and goes first, so that no processor waits for it in the end; then
-//! comes what depends on an answer ([`Pool::ask_next`]), as the rest of its scenario waits for it.
+//! comes what depends on an answer ([`Pool::ask_next`]), as the rest of its scenario waits for it. Answers
+//! may be kept in a folder ([`Answers`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use seekless_base::{Exit, Fault};
 use serde_json::Value;
+
+use super::answers::Answers;
 
 use crate::guard::Scratch;
 use crate::process::run_json;
@@ -42,6 +45,7 @@ pub(crate) struct CommandResult {
 pub(crate) struct Pool {
     state: Mutex<PoolState>,
     news: Condvar,
+    kept: Option<Answers>,
 }
 
 /// What a command line asks for: its command, then its options by name, each with its values. Options given
@@ -66,6 +70,13 @@ fn asked(line: &[String]) -> Asked {
 
 fn may_be_together(line: &[String]) -> bool {
     line.len() >= TOGETHER.len() && line.iter().zip(TOGETHER).all(|(word, with)| word == with)
+}
+
+/// What its traces are drawn by: tables that differ in it have no run in common.
+fn drawn_by(line: &[String]) -> Vec<&String> {
+    let mut words: Vec<&String> = line.iter().filter(|word| *word == "--drawn").collect();
+    words.extend(line.windows(2).filter(|pair| pair[0] == "--seed").map(|pair| &pair[1]));
+    words
 }
 
 /// One command line for several.
@@ -121,13 +132,17 @@ impl Drop for Closing<'_> {
 }
 
 impl Pool {
-    /// Does `work` beside `threads` workers.
+    /// Does `work` beside `threads` workers. `answers`: a folder whose answers are used, and which gets all.
     ///
     /// # Errors
-    /// Those of `work`; no folder for the workers' output.
-    pub(crate) fn with<T>(threads: usize, work: impl FnOnce(&Pool) -> Result<T, Fault>) -> Result<T, Fault> {
+    /// Those of `work`; no folder for the workers' output, or for the answers.
+    pub(crate) fn with<T>(
+        threads: usize,
+        answers: Option<PathBuf>,
+        work: impl FnOnce(&Pool) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
         let scratch = Scratch::new()?;
-        let pool = Pool::default();
+        let pool = Pool { kept: answers.map(Answers::new).transpose()?, ..Pool::default() };
         std::thread::scope(|scope| {
             let _closing = Closing(&pool);
             for _ in 0..threads {
@@ -141,7 +156,7 @@ impl Pool {
     pub(super) fn ask(&self, lines: impl IntoIterator<Item = Vec<String>>) {
         let mut state = self.state();
         for line in lines {
-            if state.is_new(&line) {
+            if state.is_new(&line) && !self.is_kept(&mut state, &line) {
                 state.queue.push_back(line);
             }
         }
@@ -151,10 +166,20 @@ impl Pool {
     /// Queues a command line before all others, unless it is known.
     pub(super) fn ask_next(&self, line: Vec<String>) {
         let mut state = self.state();
-        if state.is_new(&line) {
+        if state.is_new(&line) && !self.is_kept(&mut state, &line) {
             state.queue.push_front(line);
         }
         self.news.notify_all();
+    }
+
+    /// Takes a kept answer, if there is one.
+    fn is_kept(&self, state: &mut PoolState, line: &[String]) -> bool {
+        let asked = asked(line);
+        let Some((value, seconds)) = self.kept.as_ref().and_then(|kept| kept.get(&asked)) else {
+            return false;
+        };
+        state.answers.insert(asked, Some(Arc::new(CommandResult { value, seconds })));
+        true
     }
 
     /// Waits for the answer to a command line, which must have been asked.
@@ -185,8 +210,15 @@ impl Pool {
                 command.args(together(&lines)).arg("--json");
                 run_json("the simulator", command, PATIENCE, scratch)
             });
-            let values = value.and_then(|value| each(value, lines.len()));
             let seconds = begun.elapsed().as_secs_f64() / lines.len() as f64;
+            let values = value.and_then(|value| each(value, lines.len())).and_then(|values| {
+                let kept =
+                    self.kept.iter().flat_map(|kept| lines.iter().zip(&values).map(move |a| (kept, a)));
+                for (kept, (line, value)) in kept {
+                    kept.put(&asked(line), value, seconds)?;
+                }
+                Ok(values)
+            });
             let mut state = self.state();
             match values {
                 Ok(values) => {
@@ -216,7 +248,9 @@ impl Pool {
                 let mut lines = vec![line];
                 if may_be_together(&lines[0]) {
                     let waiting = std::mem::take(&mut state.queue).into_iter();
-                    let (same, others): (Vec<_>, _) = waiting.partition(|line| may_be_together(line));
+                    let of = drawn_by(&lines[0]);
+                    let (same, others): (Vec<_>, _) =
+                        waiting.partition(|line| may_be_together(line) && drawn_by(line) == of);
                     lines.extend(same);
                     state.queue = others.into();
                 }
@@ -278,8 +312,12 @@ mod tests {
             of("sim pfc-table --drawn --seed 2"),
         ]);
         let lines = pool.next().unwrap();
-        let one = ["sim", "pfc-table", "--scale", "0.1", "--and=", "--and=--drawn --seed 2"];
-        assert_eq!(together(&lines), one);
+        assert_eq!(together(&lines), ["sim", "pfc-table", "--scale", "0.1", "--and="]);
+        assert_eq!(
+            pool.next().unwrap(),
+            [of("sim pfc-table --drawn --seed 2")],
+            "it shares no run with those"
+        );
         assert_eq!(pool.next().unwrap(), [of("sim serve --rate 4")]);
         pool.ask_next(of("sim serve --rate 6"));
         pool.ask_next(of("sim serve --rate 4"));
@@ -292,8 +330,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_is_not_asked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = || Some(Answers::new(dir.path().to_path_buf()).unwrap());
+        let line = of("sim serve --rate 4 --expected 3");
+        kept().unwrap().put(&asked(&line), &serde_json::json!(7), 1.0).unwrap();
+        let pool = Pool { kept: kept(), ..Pool::default() };
+        pool.ask([of("sim serve --rate 4"), of("sim serve --rate 5")]);
+        pool.ask_next(line.clone());
+        assert_eq!(pool.answer(&line).unwrap().value, 7);
+        assert_eq!(pool.next().unwrap(), [of("sim serve --rate 5")]);
+    }
+
+    #[test]
     fn workers_go_when_the_work_is_done_whatever_came_of_it() {
-        let broken: Result<(), Fault> = Pool::with(2, |_| Err(Fault::new(Exit::Usage, "no")));
+        let broken: Result<(), Fault> = Pool::with(2, None, |_| Err(Fault::new(Exit::Usage, "no")));
         assert_eq!(broken.unwrap_err().message, "no");
     }
 }

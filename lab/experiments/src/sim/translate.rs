@@ -55,10 +55,12 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
 
 /// What a reader of the report must know about how the scenario was understood.
 pub(super) fn remarks(scenario: &Scenario) -> Vec<String> {
-    let mut remarks = vec![
-        "simulated: no processor time is short, no metadata is read, no byte is moved or verified"
-            .to_string(),
-    ];
+    let metadata = match &scenario.load {
+        Load::Diff { .. } => "",
+        _ => " no metadata is read,",
+    };
+    let mut remarks =
+        vec![format!("simulated: no processor time is short,{metadata} no byte is moved or verified")];
     if matches!(scenario.load, Load::Ramp { .. }) {
         remarks.push(format!(
             "instead of a ramp, bisection over runs of {} s at constant rates: a ramp errs to the high side",
@@ -122,6 +124,9 @@ impl Words {
 /// paper's longest comparison takes less than an hour.
 const FILES_S_MAX: u32 = 86_400;
 
+/// Commands whose runs are drawn by a `--seed`.
+const SEEDED: [&str; 2] = ["pfc-table", "circus"];
+
 /// The command line of one run, without the program and without `--json`.
 pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> Vec<String> {
     let arm = &point.arm;
@@ -132,6 +137,9 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
         }
         line.extend(command.iter().cloned());
         let mut words = Words::default();
+        if repetition > 0 && command.first().is_some_and(|word| SEEDED.contains(&word.as_str())) {
+            words.put("--seed", 1 + 1000 * repetition);
+        }
         words.extend(&scenario.sim.args);
         words.extend(&arm.sim);
         return finish(line, words);

@@ -601,9 +601,11 @@ impl Drive {
                 (segment, self.ahead.map_or(0, |a| a.floor))
             }
             Some(segment) => {
-                // It continues a run in the buffer: a sequential reader, worth fetching more for.
+                // It continues a run in the buffer: a sequential reader, worth fetching more for, but no more
+                // than the run has been long.
                 self.position(ready, self.place_for(q, found.from), Op::Read, &mut service);
-                (segment, found.from + u64::from(self.spec.buffer.minimum_fetch_sectors))
+                let run = end - self.segments.get(segment).start;
+                (segment, found.from + u64::from(self.spec.buffer.minimum_fetch_sectors).min(run))
             }
             None => {
                 self.position(ready, self.place_for(q, lba), Op::Read, &mut service);

@@ -81,7 +81,8 @@ pub struct Buffer {
     pub look_ahead_tracks: Option<u32>,
     /// Sectors the drive fetches before it leaves a place, whatever else is queued, when it came there for a
     /// read that continues a run in its buffer (those asked for included): with a sequential reader
-    /// recognised, jumping away earlier would waste the seek. 0: it leaves at once.
+    /// recognised, jumping away earlier would waste the seek. Never more than the run has been long. 0: it
+    /// leaves at once.
     #[serde(default)]
     pub minimum_fetch_sectors: u32,
     /// Whether an idle drive starts to read ahead again when a read is served wholly from the buffer.

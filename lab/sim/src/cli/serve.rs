@@ -12,8 +12,8 @@ use seekless_model::set_options::SetOptions;
 use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::session::ClientClass;
-use seekless_model::workload::sources;
-use seekless_model::workload::tree::{Folders, TreeFile, TreeSpec};
+use seekless_model::workload::sources::{self, Forest, SourceFile};
+use seekless_model::workload::tree::{Folders, TreeSpec};
 use seekless_options::{PolicyOptions, QueueOptions};
 use seekless_output::JsonOption;
 use seekless_policy::profile::STRIPED_AT_ONCE;
@@ -234,23 +234,30 @@ impl ServeArgs {
                     model.files
                 )));
             }
-            let files = sources::files(model.files, seed);
-            let tree = |n: u64| {
-                let path = move |path: &str| {
-                    format!("pair{}/{}/{path}", n / 2, if n.is_multiple_of(2) { 'a' } else { 'b' })
-                };
-                files.iter().map(move |f| TreeFile { path: path(&f.path), size: f.bytes })
-            };
-            let all = (0..trees).flat_map(tree).collect();
-            return Catalogue::of_tree(all, seed).map_err(|e| usage(e.to_string()));
+            let (forest, files) = self.forest(model);
+            return Catalogue::of_tree(forest.all(&files), seed).map_err(|e| usage(e.to_string()));
         }
         Catalogue::new(&self.library.spec()).map_err(|e| usage(e.to_string()))
     }
 
-    fn config(&self, model: &Model, catalogue: &Catalogue) -> Result<Config, Fault> {
-        if self.memory < Bytes::mib(1) {
-            return Err(usage(format!("--memory {} is too small; give at least 1MiB", self.memory)));
+    /// What of the memory is page cache.
+    fn page_cache(&self, model: &Model) -> Result<Bytes, Fault> {
+        let handlers = self.load.load == LoadKind::Handlers;
+        if model.thread_memory.0 > 0 && !handlers {
+            return Err(usage("--with thread-memory= is for --load handlers"));
         }
+        let threads = if handlers { u64::from(self.load.closed.clients) } else { 0 };
+        let taken = model.reserve.0.saturating_add(model.thread_memory.0.saturating_mul(threads));
+        let left = Bytes(self.memory.0.saturating_sub(taken));
+        if left < Bytes::mib(1) {
+            let less = if taken > 0 { format!(" less {}", Bytes(taken)) } else { String::new() };
+            return Err(usage(format!("--memory {}{less} is too small; leave at least 1MiB", self.memory)));
+        }
+        Ok(left)
+    }
+
+    fn config(&self, model: &Model, catalogue: &Catalogue) -> Result<Config, Fault> {
+        let memory = self.page_cache(model)?;
         let l = &self.load;
         if l.duration <= l.warmup {
             return Err(usage(format!("--warmup {} leaves nothing of --duration {}", l.warmup, l.duration)));
@@ -278,7 +285,7 @@ impl ServeArgs {
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
         let writer = self.writer(model, &first.drive)?;
-        let engine = self.engine.config(model, first, self.memory)?;
+        let engine = self.engine.config(model, first, memory)?;
         let engines = engine.is_some();
         let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
         if (tree || diff) && disks.len() > 1 {
@@ -286,7 +293,7 @@ impl ServeArgs {
         }
         Ok(Config {
             disks,
-            memory: self.memory,
+            memory,
             kernel: KernelConfig {
                 read_ahead: Bytes::kib(s.read_ahead_kb),
                 competitive: model.competitive_read_ahead,
@@ -337,11 +344,9 @@ impl ServeArgs {
     }
 
     /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads them.
-    fn diff(&self, model: &Model) -> DiffLoad {
-        let (pairs, files, seed) = (self.load.closed.clients, model.files, self.library.catalogue_seed);
-        let one = sources::folders_shuffled(&sources::files(files, seed));
-        let tree = |tree: u32| one.iter().map(move |&file| tree * files + file as u32);
-        DiffLoad { pairs, files, written: (0..2 * pairs).flat_map(tree).collect() }
+    fn forest(&self, model: &Model) -> (Forest, Vec<SourceFile>) {
+        let files = sources::files(model.files, self.library.catalogue_seed);
+        (Forest::new(2 * self.load.closed.clients, &files), files)
     }
 
     fn writer(&self, model: &Model, drive: &DriveSpec) -> Result<Option<WriterLoad>, Fault> {
@@ -393,7 +398,7 @@ impl ServeArgs {
             return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh, work }));
         }
         if l.load == LoadKind::Diff {
-            return Ok(Load::Diff(self.diff(model)));
+            return Ok(Load::Diff(DiffLoad { pairs: l.closed.clients, forest: self.forest(model).0 }));
         }
         if l.load == LoadKind::Handlers {
             let handler = l.closed.handler.map_or_else(|| "one-whole-0".parse().map_err(usage), Ok)?;
@@ -467,7 +472,7 @@ impl EngineArgs {
         let (door, single_queue) = (self.door.into(), self.policy.single_queue()?);
         let next_files = mode == Mode::Both && policy.ahead.is_some() && model.next_files;
         let (window, tells_bitrates) = (model.window, model.tell_bitrates);
-        let preads = model.preads;
+        let preads = self.policy.preads()?;
         Ok(Some(EngineConfig { door, policy, single_queue, next_files, tells_bitrates, window, preads }))
     }
 

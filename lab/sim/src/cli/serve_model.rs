@@ -79,6 +79,10 @@ impl WriterRate {
 pub(super) struct Model {
     /// Most commands in the drive, 1 meaning a drive without a queue. None: the drive's own.
     pub(super) queue_depth: Option<u32>,
+    /// Part of --memory that is no page cache.
+    pub(super) reserve: Bytes,
+    /// Handlers: part of --memory that each client's thread has for itself.
+    pub(super) thread_memory: Bytes,
     pub(super) cache: Cache,
     /// Read-ahead is what the disk transfers at that place in the time of one switch.
     pub(super) competitive_read_ahead: bool,
@@ -164,8 +168,6 @@ pub(super) struct Model {
     pub(super) precision: f64,
     /// Search: most runs.
     pub(super) runs: u32,
-    /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does.
-    pub(super) preads: bool,
     /// Read small files before their readers open them, as `--next-files` of the daemon.
     pub(super) next_files: bool,
     /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say.
@@ -187,6 +189,8 @@ impl Default for Model {
     fn default() -> Model {
         Model {
             queue_depth: None,
+            reserve: Bytes::ZERO,
+            thread_memory: Bytes::ZERO,
             cache: Cache::TwoList,
             competitive_read_ahead: false,
             max_sectors_kb: 1280,
@@ -224,7 +228,6 @@ impl Default for Model {
             rate_max: 1000.0,
             precision: 0.03,
             runs: 12,
-            preads: false,
             next_files: false,
             start_factor: 1.0,
             unprofiled: false,

@@ -136,6 +136,8 @@ struct Sum {
     largest: f64,
     smallest: f64,
     rank_correlation: f64,
+    l1_hits: f64,
+    order_kept: f64,
 }
 
 fn sum(names: &[String], rows: &[CaseRow], i: usize) -> Sum {
@@ -151,7 +153,37 @@ fn sum(names: &[String], rows: &[CaseRow], i: usize) -> Sum {
         largest: rows.iter().map(|r| r.gain(i)).fold(f64::MIN, f64::max),
         smallest: rows.iter().map(|r| r.gain(i)).fold(f64::MAX, f64::min),
         rank_correlation: rank_correlation(&printed),
+        l1_hits: median(
+            rows.iter()
+                .map(|r| r.cells[i].l1_hit_ratio / r.cells[0].l1_hit_ratio.max(f64::MIN_POSITIVE))
+                .collect(),
+        ),
+        order_kept: order_kept(rows, i),
     }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match (values.len() / 2, values.len() % 2) {
+        (_, _) if values.is_empty() => 0.0,
+        (middle, 1) => values[middle],
+        (middle, _) => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+/// How well the order of the prefetchers by response time is kept, as a rank correlation: the median over the
+/// cases of the paper's figure 4, which has the large L1.
+fn order_kept(rows: &[CaseRow], i: usize) -> f64 {
+    let mut cases: Vec<(&CaseRow, Vec<(f64, f64)>)> = Vec::new();
+    for row in rows.iter().filter(|r| r.case.l1 == 'H') {
+        let pair = (row.cells[0].mean_ms, row.cells[i].mean_ms);
+        let same = |other: &CaseRow| (other.case.trace, other.case.ratio) == (row.case.trace, row.case.ratio);
+        match cases.iter_mut().find(|(other, _)| same(other)) {
+            Some((_, pairs)) => pairs.push(pair),
+            None => cases.push((row, vec![pair])),
+        }
+    }
+    median(cases.iter().map(|(_, pairs)| rank_correlation(pairs)).collect())
 }
 
 fn as_json(args: &TableOptions, names: &[String], rows: &[CaseRow]) -> Value {
@@ -166,6 +198,7 @@ fn as_json(args: &TableOptions, names: &[String], rows: &[CaseRow]) -> Value {
                     let cell = json!({
                         "mean_ms": c.mean_ms,
                         "improvement_percent": row.gain(i),
+                        "l1_hit_ratio": c.l1_hit_ratio,
                         "l2_hit_ratio": c.l2_hit_ratio,
                         "l2_unused": c.l2_unused,
                         "l2_prefetched": c.l2_prefetched,
@@ -204,6 +237,8 @@ fn as_json(args: &TableOptions, names: &[String], rows: &[CaseRow]) -> Value {
                 "largest_improvement_percent": s.largest,
                 "smallest_improvement_percent": s.smallest,
                 "rank_correlation": s.rank_correlation,
+                "l1_hit_ratio_over_none": s.l1_hits,
+                "order_kept": s.order_kept,
             });
             (name.clone(), value)
         })

@@ -10,6 +10,7 @@ use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::handler::Handler;
 use seekless_model::workload::session::ClientClass;
+use seekless_model::workload::sources::Forest;
 use seekless_model::workload::tree::{FileOrder, Folders};
 use seekless_policy::{Config as PolicyConfig, Mode};
 
@@ -284,16 +285,13 @@ pub enum Load {
     Diff(DiffLoad),
 }
 
-/// Comparisons of pairs of trees. The catalogue has the trees of all pairs, one behind the other, each in the
-/// order of paths.
+/// Comparisons of pairs of trees, each by a program of its own. The catalogue is [`Forest::all`].
 #[derive(Clone, Debug)]
 pub struct DiffLoad {
-    /// Pairs, each compared by a program of its own.
+    /// Pairs.
     pub pairs: u32,
-    /// Files a tree.
-    pub files: u32,
-    /// The order in which all files were written, one behind the other.
-    pub written: Arc<[u32]>,
+    /// Their trees.
+    pub forest: Forest,
 }
 
 /// Programs that read a tree.

@@ -112,6 +112,8 @@ pub struct DiskStats {
     pub response_ns: u64,
     /// Bytes read in contiguous sequences of at most 128 KiB.
     pub seq_bytes_le_128k: u64,
+    /// Of at most 384 KiB.
+    pub seq_bytes_le_384k: u64,
     /// Of at most 576 KiB.
     pub seq_bytes_le_576k: u64,
     /// Of more than 1920 KiB.
@@ -201,8 +203,8 @@ impl Disk {
                     Layout::written(sizes, &order, config.size.0, sectors, stripe)?
                 }
                 Load::Tree(_) => Layout::aged(sizes, config.size.0, sectors, stripe)?,
-                Load::Diff(DiffLoad { written, .. }) => {
-                    Layout::written(sizes, written, config.size.0, sectors, stripe)?
+                Load::Diff(DiffLoad { forest, .. }) => {
+                    Layout::written(sizes, &forest.written(), config.size.0, sectors, stripe)?
                 }
                 _ => Layout::new(sizes, config.size.0, sectors, stripe)?,
             },
@@ -577,6 +579,7 @@ impl Disk {
     fn end_sequence(&mut self) {
         let (n, s) = (self.sequence, &mut self.stats);
         s.seq_bytes_le_128k += if n <= 128 << 10 { n } else { 0 };
+        s.seq_bytes_le_384k += if n <= 384 << 10 { n } else { 0 };
         s.seq_bytes_le_576k += if n <= 576 << 10 { n } else { 0 };
         s.seq_bytes_gt_1920k += if n > 1920 << 10 { n } else { 0 };
     }

@@ -19,7 +19,6 @@ use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::{ClosedReader, ClosedSpec};
 use seekless_model::workload::handler::{Requests, Step};
 use seekless_model::workload::session::{Rate, Session, SessionSpec, Sessions};
-use seekless_model::workload::sources::Comparison;
 use seekless_policy::pool::Pool as Shared;
 use seekless_policy::{Event, MemoryLimit, ReadId, RequestId, Stats};
 
@@ -333,7 +332,7 @@ impl<'a> Machine<'a> {
         }
         if let Load::Diff(diff) = &self.config.load {
             for pair in 0..diff.pairs {
-                let comparison = Comparison::new(pair, diff.files);
+                let comparison = diff.forest.comparison(pair);
                 let c = self.admit(Kind::Diff(comparison), 0, Nanos::ZERO, None);
                 self.next_request(c, Nanos::ZERO);
             }
@@ -350,6 +349,11 @@ impl<'a> Machine<'a> {
                 self.next_request(c, Nanos::ZERO);
             }
         }
+    }
+
+    /// Whether a file of the catalogue is the file system's own, which no library call reads.
+    fn is_metadata(&self, local: usize) -> bool {
+        matches!(&self.config.load, Load::Diff(diff) if local >= diff.forest.metadata() as usize)
     }
 
     /// Whether the load is so many files and then over.

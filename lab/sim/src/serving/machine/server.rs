@@ -13,6 +13,9 @@ use crate::serving::readahead::{self, Bounds, Growth, Window};
 
 /// Mean time until a report in the shims' ring is taken out: half of the daemon's 5 ms.
 const RING: Nanos = Nanos::from_micros(2_500);
+/// What ext4 reads of an inode table with an inode that is missing: the 32 blocks around it
+/// (`inode_readahead_blks`), all asked for at once.
+const INODES_AHEAD: u64 = 32 * PAGE;
 /// A socket asks for more once a third of its buffer is free (`sk_stream_is_writeable`).
 const WRITABLE: u64 = 3;
 /// On FreeBSD, after a `sendfile` that found it full, half of it (`sendfile` sets the low-water mark).
@@ -102,6 +105,12 @@ impl Machine<'_> {
         k.page = k.at / PAGE;
         k.unit_end = k.at;
         k.pread = None;
+        let (local, at, last) = (k.local, k.at, k.size.div_ceil(PAGE));
+        if self.is_metadata(local) {
+            let from = at / INODES_AHEAD * INODES_AHEAD / PAGE;
+            self.bring(c, from, last.min(from + INODES_AHEAD / PAGE));
+            return self.read(c);
+        }
         let Some(engine) = self.config.engine.as_ref().filter(|e| e.blocks(server.how)) else {
             return self.read(c);
         };
@@ -416,9 +425,9 @@ impl Machine<'_> {
     pub(super) fn call_ends(&mut self, c: u32) {
         let k = &self.connections[c as usize];
         self.record.call(k.call_began, self.now);
-        let (offset, len) = (k.call_start, k.at - k.call_start);
+        let (local, offset, len) = (k.local, k.call_start, k.at - k.call_start);
         let hears = self.config.engine.as_ref().is_some_and(|engine| engine.blocks(self.config.server.how));
-        if hears && !self.is_left_alone(c) {
+        if hears && !self.is_metadata(local) && !self.is_left_alone(c) {
             self.reported(c, offset, len);
         }
     }

@@ -101,6 +101,8 @@ pub fn cases(scale: f64) -> Vec<Case> {
 pub struct Cell {
     /// Mean response time, milliseconds.
     pub mean_ms: f64,
+    /// L1 hit ratio.
+    pub l1_hit_ratio: f64,
     /// L2 hit ratio, silent hits included.
     pub l2_hit_ratio: f64,
     /// Unused prefetched blocks at L2.
@@ -122,6 +124,7 @@ impl Cell {
         let l2 = &outcome.levels[1];
         Cell {
             mean_ms: outcome.response_mean_ns / 1e6,
+            l1_hit_ratio: outcome.levels[0].hit_ratio(),
             l2_hit_ratio: l2.hit_ratio(),
             l2_unused: l2.unused,
             l2_prefetched: l2.prefetched + l2.readmore,
