@@ -108,20 +108,14 @@ impl PolicyOptions {
         let mut config = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
         config.small_in_flight = preset.small_in_flight;
         let (size_max, parameters) = (self.size_max, self.parameters.values()?);
-<<<<<<< HEAD
-        parameters.apply(&mut config);
-        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and
-        // needs a fixed size; a preset's automatic one does not apply.
-=======
         parameters.apply(&mut config, preset);
         if parameters.preads && mode != Mode::Prefetch {
             return usage(
                 "--parameter preads=true is for --mode prefetch; write that, or leave it out".into(),
             );
         }
-        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
-        // a fixed size; a preset's automatic one does not apply.
->>>>>>> papers
+        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and
+        // needs a fixed size; a preset's automatic one does not apply.
         let found = if mode == Mode::Both { preset.prefetch } else { Prefetch::Fixed(DEFAULT_PREFETCH) };
         let prefetch = self.prefetch.unwrap_or(found);
         let by_default = if ahead { preset.adjust_by } else { AdjustBy::Gradient };
