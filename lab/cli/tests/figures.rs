@@ -108,7 +108,7 @@ fn a_figure_of_downloads_is_the_same_with_one_thread_and_two() {
     let figure = |threads: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_seekless-lab"))
             .args(["sim", "circus", "--load", "10,40", "--size", "16MiB", "--time", "60", "--json", "-"])
-            .args(["--threads", threads])
+            .env("RAYON_NUM_THREADS", threads)
             .output()
             .expect("starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
