@@ -73,9 +73,12 @@ struct ClosedArgs {
     /// Length of the run, warm-up included
     #[arg(long, value_name = "TIME", default_value = "30s")]
     duration: Nanos,
-    /// Ask for what a request handler reads, block by block: index-search, or files-part-think such as
-    /// one-rand-10
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "pick", "from_start"])]
+    /// Connections of each client, which ask for its ranges out of order
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    connections: u32,
+    /// Ask for what a request handler reads, block by block: index-search, files-part-think such as
+    /// one-rand-10, or piece-2mib-100 (a peer of a torrent)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "pick", "from_start", "connections"])]
     handler: Option<Handler>,
     /// How a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform")]
@@ -254,7 +257,13 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
     if let Some(handler) = a.handler {
         handler.check(&catalogue).map_err(|why| Fault::new(Exit::Usage, why))?;
     }
-    let spec = ClosedSpec { range: a.range, pick, random_start: !a.from_start, seed: a.run.seed };
+    let spec = ClosedSpec {
+        range: a.range,
+        pick,
+        random_start: !a.from_start,
+        connections: a.connections,
+        seed: a.run.seed,
+    };
     let own = json!({
         "catalogue": catalogue_config(&a.catalogue), "library_bytes": catalogue.total(),
         "library_files": catalogue.videos().len(), "clients": a.clients, "reader": spec, "handler": a.handler,

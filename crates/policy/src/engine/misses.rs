@@ -282,7 +282,7 @@ impl DiskEngine {
     /// not delay it, but halves it when exceeded.
     fn piece_max_blocked(&self, stream: Option<StreamId>) -> Option<u64> {
         let stream: &Stream = self.following.table.get(stream?)?;
-        let piece = self.piece_max(stream, self.piece_len(stream));
+        let piece = self.piece_max(stream, self.piece_len(stream, stream.position));
         let most = self.memory.budget() as f64 * self.config.constants.blocked_over_budget;
         match self.budgeted().saturating_add(piece) as f64 <= most {
             true => Some(piece),

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
 use crate::serving::{
-    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, TreeLoad, profile_of, readahead,
-    scheduler,
+    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, TreeLoad,
+    profile_of, readahead, scheduler,
 };
 
 /// Headings of what `--help` shows and `-h` does not.
@@ -209,6 +209,9 @@ struct ServerArgs {
     /// Event workers of nginx, one for each processor; processes of the userver
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     workers: u32,
+    /// The server opens its files for random reads (POSIX_FADV_RANDOM, MADV_RANDOM)
+    #[arg(long, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
+    random_advice: bool,
     /// Socket buffer of a connection behind a link
     #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
     socket: Bytes,
@@ -312,8 +315,11 @@ struct LoadArgs {
     /// Closed: bytes in one request
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     range: Bytes,
-    /// Handlers: what each does: index-search, or files-part-think such as one-whole-0, two-rand-0,
-    /// four-64kb-0
+    /// Closed: connections of each client, which ask for its ranges out of order
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    connections: u32,
+    /// Handlers: what each does: index-search, files-part-think such as one-whole-0, two-rand-0,
+    /// four-64kb-0, or piece-2mib-100 (a peer of a torrent)
     #[arg(long, value_name = "NAME", default_value = "one-whole-0", help_heading = LOAD, hide_short_help = true)]
     handler: Handler,
     /// Tree: the order of the list: listed, name, inode, disk
@@ -331,6 +337,16 @@ struct LoadArgs {
     /// Tree: MB/s at which a program processes its data, 32 KiB at a time [default: no time]
     #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
     work_rate: Option<f64>,
+    /// Tree: one more program that reads all of the tree too, in the same order, and processes its data at this
+    /// rate
+    #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    second_rate: Option<f64>,
+    /// Tree: when that program starts
+    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    second_after: Nanos,
+    /// Tree: clients of a closed loop beside the programs; each takes a --range after the other
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    beside: u32,
     /// Closed: how a client chooses its next file
     #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
     pick: PickArg,
@@ -534,7 +550,7 @@ impl ServeArgs {
             server: match l.load {
                 LoadKind::Tree => ServerModel::checksums(),
                 LoadKind::Diff => ServerModel::handlers(),
-                _ => s.model(),
+                _ => ServerModel { random: s.random_advice, ..s.model() },
             },
             socket: s.socket,
             engine,
@@ -585,18 +601,26 @@ impl ServeArgs {
 
     fn load(&self, catalogue: &Catalogue) -> Result<Load, Fault> {
         let l = &self.load;
+        let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
+        let (range, connections, seed) = (l.range, l.connections, l.seed);
+        let spec = ClosedSpec { range, pick, random_start: true, connections, seed };
         if l.load == LoadKind::Closed {
-            let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
-            let spec = ClosedSpec { range: l.range, pick, random_start: true, seed: l.seed };
             return Ok(Load::Closed { clients: l.clients, spec });
         }
         if l.load == LoadKind::Tree {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
             let (programs, batch, taking) = (l.clients, l.batch, l.taking);
-            let rate = l.work_rate.map(|mb_s| mb_s * 1e6);
-            let work = ProgramWork { start: l.start_time, file: l.file_time, rate };
-            let fresh = self.library.fresh;
-            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh, work }));
+            let work = |mb_s: Option<f64>| ProgramWork {
+                start: l.start_time,
+                file: l.file_time,
+                rate: mb_s.map(|mb_s| mb_s * 1e6),
+            };
+            let second =
+                l.second_rate.map(|mb_s| SecondProgram { after: l.second_after, work: work(Some(mb_s)) });
+            let (work, fresh) = (work(l.work_rate), self.library.fresh);
+            let clients = (l.beside, spec);
+            let tree = TreeLoad { programs, batch, taking, folders, fresh, work, second, clients };
+            return Ok(Load::Tree(tree));
         }
         if l.load == LoadKind::Diff {
             return Ok(Load::Diff(self.diff()));
