@@ -50,6 +50,14 @@ pub const METRICS: &[Metric] = &[
     metric("bad_status", "", "answers with an HTTP status that is an error"),
     metric("broken_connections", "", "requests whose connection broke or whose answer was short"),
     metric("failed_share", "", "share of sessions that failed"),
+    metric("reused_read", "", "bytes read from the disk and used, for each byte that the readers used"),
+    metric(
+        "reused_lru",
+        "",
+        "the same of a cache that evicts what was used least recently and reads nothing ahead",
+    ),
+    metric("reused_min", "", "the same of a cache that knows the whole future (Belady)"),
+    metric("reuse_closed", "", "part of the gap between these two caches that is closed"),
     metric("disk_per_served", "", "bytes the disks read for each byte the clients received"),
     metric("disk_s_per_gb", "s/GB", "disk time for each gigabyte that the clients received"),
     metric(

@@ -114,6 +114,7 @@ scenarios![
     "pool",
     "prove",
     "restic",
+    "reuse",
     "scrub-and-serve",
     "seeding",
     "sensitivity",

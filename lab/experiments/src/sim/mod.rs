@@ -354,6 +354,14 @@ fn account(row: &mut Row, answer: &Value) {
             row.metrics.insert(name.into(), value);
         }
     }
+    let used = number(answer, "/reuse/used_bytes").unwrap_or(0.0);
+    for (name, bytes) in
+        [("reused_read", "read_bytes"), ("reused_lru", "lru_bytes"), ("reused_min", "min_bytes")]
+    {
+        let bytes = number(answer, &format!("/reuse/{bytes}")).filter(|_| used > 0.0);
+        row.metrics.extend(bytes.map(|bytes| (name.to_owned(), bytes / used)));
+    }
+    row.metrics.extend(number(answer, "/reuse/closed").map(|closed| ("reuse_closed".to_owned(), closed)));
     if let Ok(cdf) = serde_json::from_value(answer["calls"]["cdf"].clone()) {
         row.cdfs.insert("call_ms".into(), cdf);
     }

@@ -806,6 +806,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
         "disks": report.disks_json(),
         "engines": report.engines_json(),
         "cache": report.cache,
+        "reuse": { "used_bytes": report.reuse.used, "read_bytes": report.reuse.read, "lru_bytes": report.reuse.lru,
+                   "min_bytes": report.reuse.min, "closed": report.reuse.closed() },
         "calls": { "under_1ms": report.calls.0, "under_0_1ms": report.calls.1, "p99_ms": report.calls.2,
                    "cdf": report.calls_cdf },
         "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
@@ -905,6 +907,17 @@ fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
         c.inserted >> 8,
         c.evicted_used >> 8,
         c.evicted_unused >> 8
+    );
+    let r = &report.reuse;
+    let of_used = |bytes: u64| bytes as f64 / r.used.max(1) as f64;
+    let closed = r.closed().map(|closed| format!("; {:.0} % of the gap closed", closed * 100.0));
+    let _ = writeln!(
+        out,
+        "reuse: {:.3} bytes read for a byte used; least recently used {:.3}, Belady's optimum {:.3}{}",
+        of_used(r.read),
+        of_used(r.lru),
+        of_used(r.min),
+        closed.unwrap_or_default(),
     );
     for (i, e) in report.engines.iter().enumerate() {
         let _ = writeln!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use seekless_base::{Bytes, Exit, Fault, Nanos};
-use seekless_levels::cache::{Cache, Origin, Replacement};
+use seekless_levels::cache::Replacement;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::steer::SteerParams;
 use seekless_levels::prefetch::Algorithm;
@@ -445,25 +445,12 @@ fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
             return Err(Fault::new(Exit::Failed, message));
         }
     }
-    let misses = |replacement| -> Result<u64, Fault> {
-        let mut cache =
-            Cache::new(replacement, capacity).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
-        let mut misses = 0;
-        for block in &blocks {
-            match cache.find(*block) {
-                Some(slot) => {
-                    cache.hit(slot);
-                }
-                None => {
-                    cache.insert(*block, Origin::Random, 0);
-                    misses += 1;
-                }
-            }
-        }
-        Ok(misses)
+    let misses = |replacement| {
+        oracle::misses(replacement, &blocks, capacity as usize, 0)
+            .map_err(|e| Fault::new(Exit::Usage, e.to_string()))
     };
     let (lru, arc) = (misses(Replacement::Lru)?, misses(Replacement::Arc)?);
-    let best = oracle::optimal_misses(&blocks, capacity as usize);
+    let best = oracle::optimal_misses(&blocks, capacity as usize, 0);
     let requests = blocks.len();
     let value = json!({
         "trace": trace_json(&args.file.file, &source),

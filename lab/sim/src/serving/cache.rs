@@ -36,6 +36,9 @@ pub use seekless_base::wants::PAGE;
 /// Pages of a block.
 pub const BLOCK_PAGES: u64 = 32;
 
+/// Most uses that are recorded: 256 MB of memory, 8 TB read.
+const USES_MAX: usize = 1 << 26;
+
 /// No block.
 const NONE: u32 = u32::MAX;
 
@@ -136,6 +139,8 @@ pub struct PageCache {
     refaults: (u64, u64),
     counts: Counts,
     unused_pages: u64,
+    /// The block of each use, in order; a block used several times on end once.
+    uses: Vec<u32>,
 }
 
 /// Bits `from..to` of a block, both at most 32.
@@ -181,6 +186,7 @@ impl PageCache {
             refaults: (0, 0),
             counts: Counts::default(),
             unused_pages: 0,
+            uses: Vec::new(),
         }
     }
 
@@ -203,6 +209,11 @@ impl PageCache {
     /// Counters since the start.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// The blocks that readers used so far, in order. At most [`USES_MAX`].
+    pub fn uses(&self) -> &[u32] {
+        &self.uses
     }
 
     /// Pages in memory that nobody has used yet.
@@ -370,6 +381,15 @@ impl PageCache {
 
     /// A reader uses these pages (those that are present).
     pub fn touch(&mut self, file: u32, from: u64, to: u64) {
+        for (start, _) in blocks(from, to) {
+            let used = self.key(file, start).filter(|key| self.uses.last() != Some(key));
+            self.uses.extend(used.filter(|_| self.uses.len() < USES_MAX));
+        }
+        self.mark_used(file, from, to);
+    }
+
+    /// Marks pages as used (those that are present).
+    fn mark_used(&mut self, file: u32, from: u64, to: u64) {
         for (start, meant) in blocks(from, to) {
             if let Some(slot) = self.slot(file, start) {
                 let block = &mut self.slab[slot as usize];

@@ -9,9 +9,12 @@ use seekless_policy::Stats;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::cache::Counts;
+use seekless_levels::cache::Replacement;
+
+use super::cache::{BLOCK_PAGES, Counts, PAGE, PageCache};
 use super::disk::DiskStats;
 use super::node::Look;
+use crate::study::oracle;
 
 /// Longest latency told apart, microseconds: an hour.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
@@ -125,6 +128,43 @@ pub struct FileSetReport {
     pub share: f64,
 }
 
+/// What reuse saves: bytes that come from the disk for what readers use after the warm-up. Both caches take
+/// the readers' own string of uses, have all the memory, and read nothing ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Reuse {
+    /// Bytes handed to clients.
+    pub used: u64,
+    /// Bytes that were read, without those that nobody used.
+    pub read: u64,
+    /// Bytes that a cache reads that evicts what was used least recently.
+    pub lru: u64,
+    /// Bytes that no cache can avoid to read (Belady 1966): it knows the whole future.
+    pub min: u64,
+}
+
+impl Reuse {
+    pub(crate) fn of(cache: &PageCache, from: usize, used: u64, counts: &Counts) -> Reuse {
+        let block = BLOCK_PAGES * PAGE;
+        let blocks: Vec<u64> = cache.uses().iter().map(|&block| u64::from(block)).collect();
+        let capacity = (cache.limit() / BLOCK_PAGES) as usize;
+        let lru = oracle::misses(Replacement::Lru, &blocks, capacity, from).unwrap_or(0);
+        Reuse {
+            used,
+            read: counts.inserted.saturating_sub(counts.never_used()) * PAGE,
+            lru: lru * block,
+            min: oracle::optimal_misses(&blocks, capacity, from) * block,
+        }
+    }
+
+    /// Part of the gap between the two that is closed: 0 as the one that evicts by past use, 1 as the one
+    /// that knows the future. `None` where there is no gap of a hundredth of the bytes used.
+    pub fn closed(&self) -> Option<f64> {
+        let gap = self.lru.saturating_sub(self.min) as f64;
+        let closed = (self.lru as f64 - self.read as f64) / gap;
+        (gap * 100.0 >= self.used.max(1) as f64).then_some(closed)
+    }
+}
+
 /// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -165,6 +205,8 @@ pub struct Report {
     pub engines: Vec<Stats>,
     /// The page cache's counters after the warm-up.
     pub cache: Counts,
+    /// What reuse saves.
+    pub reuse: Reuse,
     /// Megabytes handed over in each second.
     pub series: Vec<f64>,
     /// Events handled.
@@ -242,6 +284,7 @@ impl Report {
             disks,
             engines,
             cache,
+            reuse: Reuse::default(),
             series: r.seconds.iter().map(|b| *b as f64 / 1e6).collect(),
             events,
             file_set: None,

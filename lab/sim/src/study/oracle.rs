@@ -6,11 +6,41 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use seekless_levels::cache::{BadCapacity, Cache, Origin, Replacement};
+
 /// Block requests an oracle takes at most: it holds the whole trace, 16 bytes each.
 pub const REQUESTS_MAX: usize = 1 << 28;
 
-/// Misses of the optimal cache of `capacity` blocks on single-block requests.
-pub fn optimal_misses(blocks: &[u64], capacity: usize) -> u64 {
+/// Misses of a cache of `capacity` blocks on single-block requests, of those from the `from`th request on.
+///
+/// # Errors
+///
+/// A capacity that no cache has.
+pub fn misses(
+    replacement: Replacement,
+    blocks: &[u64],
+    capacity: usize,
+    from: usize,
+) -> Result<u64, BadCapacity> {
+    let mut cache = Cache::new(replacement, capacity as u64)?;
+    let mut misses = 0;
+    for (i, block) in blocks.iter().enumerate() {
+        match cache.find(*block) {
+            Some(slot) => {
+                cache.hit(slot);
+            }
+            None => {
+                cache.insert(*block, Origin::Random, 0);
+                misses += u64::from(i >= from);
+            }
+        }
+    }
+    Ok(misses)
+}
+
+/// Misses of the optimal cache of `capacity` blocks on single-block requests, of those from the `from`th
+/// request on.
+pub fn optimal_misses(blocks: &[u64], capacity: usize, from: usize) -> u64 {
     // When each request's block is asked for next; never is later than everything.
     let mut next = vec![usize::MAX; blocks.len()];
     let mut seen: HashMap<u64, usize> = HashMap::new();
@@ -26,7 +56,7 @@ pub fn optimal_misses(blocks: &[u64], capacity: usize) -> u64 {
         if let Some(now) = held.remove(block) {
             by_next.remove(&(now, *block));
         } else {
-            misses += 1;
+            misses += u64::from(i >= from);
             if held.len() >= capacity
                 && let Some((_, victim)) = by_next.pop_last()
             {
@@ -44,33 +74,16 @@ pub fn optimal_misses(blocks: &[u64], capacity: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use seekless_levels::cache::{Cache, Origin, Replacement};
 
     use super::*;
-
-    fn misses(replacement: Replacement, blocks: &[u64], capacity: usize) -> u64 {
-        let mut cache = Cache::new(replacement, capacity as u64).unwrap();
-        let mut misses = 0;
-        for block in blocks {
-            match cache.find(*block) {
-                Some(slot) => {
-                    cache.hit(slot);
-                }
-                None => {
-                    cache.insert(*block, Origin::Random, 0);
-                    misses += 1;
-                }
-            }
-        }
-        misses
-    }
 
     #[test]
     fn by_hand() {
         // 1 2 3 miss; 3 replaces 2 (asked for later than 1); 1 hits; 2 misses for 3 or 1, either never asked for again but 3.
-        assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2), 4);
-        assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 3), 3);
-        assert_eq!(optimal_misses(&[], 3), 0);
+        assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2, 0), 4);
+        assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 3, 0), 3);
+        assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2, 3), 1, "of the second round");
+        assert_eq!(optimal_misses(&[], 3, 0), 0);
     }
 
     /// The fewest misses by trying every choice of victim.
@@ -95,15 +108,15 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_beats_it(blocks in proptest::collection::vec(0_u64..30, 0..300), capacity in 1_usize..20) {
-            let best = optimal_misses(&blocks, capacity);
+            let best = optimal_misses(&blocks, capacity, 0);
             for replacement in [Replacement::Lru, Replacement::Arc, Replacement::Sarc] {
-                prop_assert!(best <= misses(replacement, &blocks, capacity));
+                prop_assert!(best <= misses(replacement, &blocks, capacity, 0).unwrap());
             }
         }
 
         #[test]
         fn it_is_the_best_of_all_choices(blocks in proptest::collection::vec(0_u64..5, 0..12), capacity in 1_usize..4) {
-            prop_assert_eq!(optimal_misses(&blocks, capacity), exhaustive(&blocks, &[], capacity));
+            prop_assert_eq!(optimal_misses(&blocks, capacity, 0), exhaustive(&blocks, &[], capacity));
         }
     }
 }

@@ -28,7 +28,7 @@ use super::config::{Config, Load, Rise, SecondProgram};
 use super::disk::{Disk, Waiter};
 use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
-use super::record::{Known, Recorder, Report};
+use super::record::{Known, Recorder, Report, Reuse};
 use super::server::Pool;
 use events::EventQueue;
 use file_sets::SetReader;
@@ -174,6 +174,8 @@ struct Machine<'a> {
     file_sets: Vec<SetReader>,
     record: Recorder,
     cache_before: super::cache::Counts,
+    /// Uses of blocks before the measurement.
+    uses_before: usize,
     /// Failed sessions that end the run.
     failed_enough: u64,
 }
@@ -283,6 +285,7 @@ impl<'a> Machine<'a> {
             file_sets: Vec::new(),
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
+            uses_before: 0,
             failed_enough: u64::MAX,
         })
     }
@@ -413,7 +416,8 @@ impl<'a> Machine<'a> {
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
         let report = Report::of(&self.record, now, disks, engines, cache, self.events, sessions);
-        Report { file_set, ..report }
+        let reuse = Reuse::of(&self.cache, self.uses_before, self.record.bytes, &report.cache);
+        Report { file_set, reuse, ..report }
     }
 
     fn handle(&mut self, event: Ev) {
@@ -457,6 +461,7 @@ impl<'a> Machine<'a> {
                     disk.reset(self.now);
                 }
                 self.cache_before = self.cache.counts();
+                self.uses_before = self.cache.uses().len();
                 for engine in &mut self.engines {
                     let stats = engine.policy.stats();
                     engine.totals_before = stats.ledger;
