@@ -68,7 +68,7 @@ struct Ends {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// It has read its cell to the end.
-    AtEnd,
+    Full,
     /// It has stopped before.
     Before,
     /// It has read on into the next cell.
@@ -78,7 +78,7 @@ pub(crate) enum End {
 impl Ends {
     fn of(&mut self, end: End) -> &mut u32 {
         match end {
-            End::AtEnd => &mut self.at_end,
+            End::Full => &mut self.at_end,
             End::Before => &mut self.before,
             End::Beyond => &mut self.beyond,
         }
@@ -169,7 +169,7 @@ impl Grids {
         let cell = self.grid(file)?.next(offset);
         match end.checked_sub(cell) {
             None => None,
-            Some(past) if past < PAGE => Some(End::AtEnd),
+            Some(past) if past < PAGE => Some(End::Full),
             Some(_) => Some(End::Beyond),
         }
     }
@@ -233,7 +233,7 @@ mod tests {
     fn the_grid_counts_if_most_streams_end_there() {
         let mut grids = begun((1..20).map(|i| (2 * i + 1) * M));
         assert_eq!(grids.cell(FILE, 7 * M), Some((9 * M, None)));
-        (0..12).for_each(|_| grids.count(FILE, End::AtEnd));
+        (0..12).for_each(|_| grids.count(FILE, End::Full));
         (0..4).for_each(|_| grids.count(FILE, End::Before));
         assert_eq!(grids.cell(FILE, 7 * M), Some((9 * M, Some(true))));
         grids.count(FILE, End::Beyond);
@@ -252,8 +252,8 @@ mod tests {
         let grids = begun((1..20).map(|i| i * 2 * M + 5_000));
         let reaches = |offset, end| grids.reaches(FILE, 2 * M + offset, 2 * M + end);
         assert_eq!(reaches(5_000, M), None);
-        assert_eq!(reaches(2 * M, 2 * M + 5_000), Some(End::AtEnd));
-        assert_eq!(reaches(2 * M, 2 * M + 8_192), Some(End::AtEnd), "whole pages");
+        assert_eq!(reaches(2 * M, 2 * M + 5_000), Some(End::Full));
+        assert_eq!(reaches(2 * M, 2 * M + 8_192), Some(End::Full), "whole pages");
         assert_eq!(reaches(2 * M, 2 * M + 9_192), Some(End::Beyond));
     }
 

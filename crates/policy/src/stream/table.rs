@@ -482,7 +482,7 @@ impl Streams {
         let reaches = self.grids.reaches(file, offset, end);
         let now_at = match (stream.end, reaches) {
             // It had read its cell to the end and goes on.
-            (Some(End::AtEnd | End::Beyond), _) => Some(End::Beyond),
+            (Some(End::Full | End::Beyond), _) => Some(End::Beyond),
             (before, None) => before,
             (_, reaches) => reaches,
         };
