@@ -105,7 +105,7 @@ fn parts_over_eight_connections_are_read_nearly_as_fast_as_in_order() {
     }
 }
 
-/// Both programs end, and what one of them reads the other finds in memory, unless it is slower than the disk.
+/// Both programs end, and what one of them reads the other finds in memory, if it is no slower than the disk.
 #[test]
 fn two_programs_over_one_tree_read_it_once_together() {
     let file = |i: u32| TreeFile { path: format!("d{}/f{i:03}", i / 20), size: 40_000_000 };

@@ -13,8 +13,8 @@
 //! - *Runs*: where readers that do not begin at the head of a file stop at about the same length, no piece
 //!   goes further. For a reader that announced random reads, a piece is no longer than what it has read
 //!   without a jump until that length is known.
-//! - The *grid*: where such readers begin at equal distances, as peers do that each take a piece of a torrent,
-//!   no piece goes beyond the next such place ([`crate::stream`], `grid.rs`).
+//! - The *grid*: where such readers begin at equal distances, as peers do that each take a piece of a
+//!   torrent, no piece goes beyond the next such place ([`crate::stream`], `grid.rs`).
 //! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
 
 use alloc::vec::Vec;
@@ -143,11 +143,11 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes from the end of what is fetched to where the pieces of a stream of unknown length end. They double
-    /// with what it has read since it began, and none goes beyond the next power of two before the stream does:
-    /// most of what is read in parts has parts of such a length. At least what the disk transfers in two
-    /// switches, beyond which a longer piece gains little. Clients that begin at the head of a file mostly go
-    /// on.
+    /// Bytes from the end of what is fetched to where the pieces of a stream of unknown length end. They
+    /// double with what it has read since it began, and none goes beyond the next power of two before the
+    /// stream does: most of what is read in parts has parts of such a length. At least what the disk
+    /// transfers in two switches, beyond which a longer piece gains little. Clients that begin at the head of
+    /// a file mostly go on.
     fn slow_start(&self, stream: &Stream, at: u64) -> u64 {
         match self.starts_slowly(stream) {
             true => {
@@ -173,8 +173,8 @@ impl DiskEngine {
     }
 
     /// Bytes from a stream's position to where it is expected to stop; `None` if nothing is known. A reader
-    /// that announced random reads is then expected to go on until it has read twice as much. The last page of
-    /// a cell is read whole.
+    /// that announced random reads is then expected to go on until it has read twice as much. The last page
+    /// of a cell is read whole.
     fn expected_rest(&self, stream: &Stream, at: u64) -> Option<u64> {
         let table = &self.following.table;
         let doubled = match self.size.end_evidence() {

@@ -31,9 +31,10 @@ struct Grid {
 }
 
 impl Grid {
-    /// The grid of these begins: the widest whose places [`MOST`] of them are. n begins of a grid half as wide
-    /// are taken for this one's in one of 2^(n-1) files. Unlike the ends of streams, begins are no habit that
-    /// changes, so half as many are believed. A step is longer than what the kernel reads ahead by itself.
+    /// The grid of these begins: the widest whose places [`MOST`] of them are. n begins of a grid half as
+    /// wide are taken for this one's in one of 2^(n-1) files. Unlike the ends of streams, begins are no habit
+    /// that changes, so half as many are believed. A step is longer than what the kernel reads ahead by
+    /// itself.
     fn of(begins: &[u64]) -> Option<Grid> {
         if begins.len() < BELIEVED_AFTER as usize / 2 {
             return None;
@@ -154,8 +155,8 @@ impl Grids {
         begin > 0 && self.grid(file).is_some_and(|grid| begin % grid.step == grid.from)
     }
 
-    /// End of the cell with the byte `at`, and whether streams end there, `None` if that is not known. Nothing
-    /// if the file has no grid, or its streams are known not to end there.
+    /// End of the cell with the byte `at`, and whether streams end there, `None` if that is not known.
+    /// Nothing if the file has no grid, or its streams are known not to end there.
     pub(crate) fn cell(&self, file: FileId, at: u64) -> Option<(u64, Option<bool>)> {
         let end = self.grid(file)?.next(at);
         let own = self.files.get(&file).and_then(|seen| seen.ends.at_end());
