@@ -1,4 +1,4 @@
-// The file server of Go's own library, as a program: gofile ADDRESS DIR. One of the servers of the scenario watch-go.
+// The file server of Go's own library, as a program: gofile ADDRESS DIR. One of the servers of the scenario works-with.
 package main
 
 import (

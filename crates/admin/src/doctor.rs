@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use seekless_base::{Exit, Fault};
-use seekless_output::{pretty, write_line};
+use seekless_output::{JsonOption, pretty, write_line};
 use serde::Serialize;
 
 use seekless_frontend::advice::Finding;
+use seekless_frontend::state::SocketOption;
 use seekless_frontend::{control, state};
 
 /// Say whether a process is hooked, and what would help here.
@@ -31,12 +32,10 @@ pub struct DoctorArgs {
     /// Process to look at [default: none, look at the machine]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pid: Option<u32>,
-    /// Socket of the daemon [default: SEEKLESS_SOCKET of the process, else as for `daemon`]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) at: SocketOption,
+    #[command(flatten)]
+    pub(crate) json: JsonOption,
 }
 
 /// Whether a daemon answers.
@@ -120,7 +119,7 @@ pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
     let (well, text, json) = match args.pid {
         Some(pid) => {
             let facts = process::Facts::read(pid)?;
-            let daemon = match &args.socket {
+            let daemon = match &args.at.socket {
                 Some(socket) => DaemonState::at(socket),
                 None => daemon_of(&facts),
             };
@@ -128,12 +127,12 @@ pub fn run_doctor(args: DoctorArgs) -> Result<Exit, Fault> {
             (report.hooked && report.daemon.answers, report.describe(), pretty(&report)?)
         }
         None => {
-            let daemon = args.socket.as_deref().map_or_else(DaemonState::usual, DaemonState::at);
+            let daemon = args.at.socket.as_deref().map_or_else(DaemonState::usual, DaemonState::at);
             let report = machine::examine(daemon, recommend::Doors::here());
             (report.daemon.answers, report.describe(), pretty(&report)?)
         }
     };
-    match &args.json {
+    match args.json.path() {
         Some(to) => seekless_output::write(to, json)?,
         None => seekless_output::print(text)?,
     }

@@ -63,9 +63,8 @@ impl Service {
 /// Preload the shim into a server that systemd starts, from its next start on.
 #[derive(Args, Clone, Debug)]
 pub struct EnableArgs {
-    /// The server
-    #[arg(value_enum, value_name = "SERVICE")]
-    service: Service,
+    #[command(flatten)]
+    server: DisableArgs,
     /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
     /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
@@ -76,9 +75,6 @@ pub struct EnableArgs {
     /// Print the drop-in; write nothing
     #[arg(long)]
     show: bool,
-    /// Folder of systemd's units, for packages and tests
-    #[arg(long, hide = true, value_name = "DIR")]
-    units: Option<PathBuf>,
 }
 
 /// Remove what `seekless enable` wrote.
@@ -101,18 +97,18 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     let shim = find_shim(args.shim.as_deref())?;
     let shim = fs::canonicalize(&shim).map_err(|e| fault("cannot use the shim", &shim, &e))?;
     believed(&shim)?;
-    let unit = args.service.unit();
-    let filter = UnitFilter::of(unit, args.units.as_deref(), NAME);
+    let unit = args.server.service.unit();
+    let filter = UnitFilter::of(unit, args.server.units.as_deref(), NAME);
     if let Some(refusal) = filter.refusal(unit) {
         return Err(refusal);
     }
     let text = drop_in(&shim, &args.socket, filter.is_there)?;
-    let path = place(args.service, args.units.as_deref());
+    let path = place(args.server.service, args.server.units.as_deref());
     if args.show {
         seekless_output::print(text)?;
         return Ok(Exit::Ok);
     }
-    if !counts(args.units.as_deref()) {
+    if !counts(args.server.units.as_deref()) {
         let message = "systemd does not run here; start the server as `seekless run -- CMD`, or set LD_PRELOAD and \
                        SEEKLESS_SOCKET where it is started";
         return Err(Fault::new(Exit::Missing, message));
@@ -125,7 +121,7 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     let mut said = format!("{}:\n\n{text}\n", path.display());
     said +=
         &format!("It takes effect at the next start: systemctl daemon-reload && systemctl restart {unit}\n");
-    if let Some(advice) = args.service.advice() {
+    if let Some(advice) = args.server.service.advice() {
         said += &format!("Also: {advice}\n");
     }
     seekless_output::print(said)?;
@@ -236,11 +232,10 @@ mod tests {
 
     fn enable(units: &Path, shim: &Path) -> Result<Exit, Fault> {
         run_enable(EnableArgs {
-            service: Service::Nginx,
+            server: DisableArgs { service: Service::Nginx, units: Some(units.to_path_buf()) },
             shim: Some(shim.to_path_buf()),
             socket: "/run/seekless/daemon.sock".into(),
             show: false,
-            units: Some(units.to_path_buf()),
         })
     }
 

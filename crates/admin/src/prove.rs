@@ -20,10 +20,12 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use seekless_base::{Exit, Fault};
+use seekless_frontend::control;
+use seekless_frontend::state::SocketOption;
 use seekless_frontend::status::StatusReport;
-use seekless_frontend::{control, state};
 use seekless_kernel::topology::is_device_name;
 use seekless_options::week_at_most;
+use seekless_output::{HtmlOption, JsonOption};
 use seekless_wire::PASS_ALL_UNTIL_TOLD;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -34,6 +36,9 @@ pub use try_out::{TryArgs, run_try};
 
 /// Minimum of the wait that counts as suffering, if none is given: players buffer for longer.
 const WAIT_MAX_MIN: Duration = Duration::from_secs(5);
+
+/// How long `prove` takes at most, if no time is given: a dozen blocks with and without.
+const AT_MOST: Duration = Duration::from_secs(20 * 60);
 
 /// Minimum length of a block. A stream without a report for 30 s is forgotten together with its read-ahead.
 /// In a shorter block of passed calls it is not forgotten, and what its client took meanwhile would count as
@@ -69,12 +74,8 @@ enum Leave {
 /// Measure on a running server what Seekless gains: blocks of time without it and with it alternate.
 #[derive(Args, Clone, Debug)]
 pub struct ProveArgs {
-    /// Longest time it may take, at most a week; 0 only sets what --leave says
-    #[arg(long = "for", default_value = "20m", value_name = "TIME", value_parser = week_at_most)]
-    at_most: Duration,
-    /// Length of a block, 35s or more; its first part is not counted
-    #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
-    block: Duration,
+    #[command(flatten)]
+    measure: MeasureOptions,
     /// Stop when more than one read in a hundred waits longer than this, at most a week [default: twice the
     /// p99 at the start, 5s or more]
     #[arg(long, value_name = "TIME", value_parser = wait)]
@@ -82,15 +83,30 @@ pub struct ProveArgs {
     /// State of the daemon at the end: on (calls are served) or off (calls pass) [default: as it was]
     #[arg(long, value_enum, value_name = "on|off")]
     leave: Option<Leave>,
-    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Write the result as a page for a browser
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    at: SocketOption,
+}
+
+/// Options of `prove` and `try`.
+#[derive(Args, Clone, Debug)]
+struct MeasureOptions {
+    /// Longest time it may take, at most a week; it ends earlier when the result is certain [default: 20m,
+    /// `try` 10m]; with `prove` 0 only sets what --leave says
+    #[arg(long = "for", value_name = "TIME", value_parser = week_at_most)]
+    at_most: Option<Duration>,
+    /// Length of a block, 35s or more; its first part is not counted
+    #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
+    block: Duration,
+    #[command(flatten)]
+    page: HtmlOption,
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+impl ProveArgs {
+    fn at_most(&self) -> Duration {
+        self.measure.at_most.unwrap_or(AT_MOST)
+    }
 }
 
 fn wait(text: &str) -> Result<Duration, String> {
@@ -173,7 +189,7 @@ impl Kind {
 
 /// Checks everything that can be known to fail before anything is measured.
 fn possible(args: &ProveArgs) -> Result<(), Fault> {
-    if args.at_most < 2 * args.block {
+    if args.at_most() < 2 * args.measure.block {
         let what = "--for is shorter than two blocks, one without and one with; give it more time";
         return Err(Fault::new(Exit::Usage, what));
     }
@@ -186,7 +202,7 @@ fn possible(args: &ProveArgs) -> Result<(), Fault> {
 /// The options cannot be met; no daemon answers, or it refuses this user; it has met no disk, or no server
 /// reports its reads to it.
 pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
-    if !args.at_most.is_zero() {
+    if !args.at_most().is_zero() {
         possible(&args)?;
     }
     measure("prove", &args)
@@ -194,15 +210,15 @@ pub fn run_prove(args: ProveArgs) -> Result<Exit, Fault> {
 
 /// Measures for the command of this name.
 fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
-    let socket = args.socket.clone().map_or_else(state::socket, Ok)?;
+    let socket = args.at.path()?;
     let found = control::status(&socket)?.1;
     let leave = args.leave.unwrap_or(if found.passes_all { Leave::Off } else { Leave::On });
-    if args.at_most.is_zero() {
+    if args.at_most().is_zero() {
         leave_as(&socket, leave)?;
         let said =
             if leave == Leave::Off { "every call is passed from now on\n" } else { "calls are served\n" };
         seekless_output::give(
-            args.json.as_deref(),
+            args.measure.json.path(),
             &BTreeMap::from([("passes_all", leave == Leave::Off)]),
             || said.into(),
         )?;
@@ -220,10 +236,10 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
     }
     seekless_output::eprintln!(
         "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.1} min at most",
-        args.block.as_secs_f64(),
-        args.at_most.as_secs_f64() / 60.0
+        args.measure.block.as_secs_f64(),
+        args.at_most().as_secs_f64() / 60.0
     );
-    let bar = seekless_output::bar(args.at_most.as_secs(), "{bar:40} {pos}/{len} s at most");
+    let bar = seekless_output::bar(args.at_most().as_secs(), "{bar:40} {pos}/{len} s at most");
     let mut prover = Prover {
         name,
         bar,
@@ -253,13 +269,13 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
         reports_lost: lost,
         blocks: prover.blocks,
     };
-    if let Some(path) = &args.html {
+    if let Some(path) = &args.measure.page.html {
         seekless_output::write(path, page::page(&result)?)?;
     }
-    if let Some(to) = &args.json {
+    if let Some(to) = args.measure.json.path() {
         seekless_output::write(to, seekless_output::pretty(&result)?)?;
     }
-    if !args.json.as_deref().is_some_and(seekless_output::is_stdout) {
+    if !args.measure.json.is_stdout() {
         seekless_output::print(words(&result) + "\n")?;
     }
     Ok(if stopped == Stopped::Interrupted { Exit::Interrupted } else { Exit::Ok })
@@ -330,7 +346,7 @@ impl Prover {
         loop {
             let first = coin();
             for served in [first, !first] {
-                if self.began.elapsed() + args.block > args.at_most {
+                if self.began.elapsed() + args.measure.block > args.at_most() {
                     return Ok(Stopped::TimeIsUp);
                 }
                 match self.block(served, args)? {
@@ -360,8 +376,8 @@ impl Prover {
         control::pass_all(&self.socket, lease)?;
         let began = Instant::now();
         let mut readings = vec![self.look()?];
-        while began.elapsed() < args.block {
-            std::thread::sleep(EVERY.min(args.block.saturating_sub(began.elapsed())));
+        while began.elapsed() < args.measure.block {
+            std::thread::sleep(EVERY.min(args.measure.block.saturating_sub(began.elapsed())));
             if self.ended.load(Ordering::Relaxed) {
                 return Ok(Measured::End(Stopped::Interrupted));
             }

@@ -7,7 +7,7 @@ use clap::Args;
 use seekless_base::{Exit, Fault};
 
 use seekless_frontend::control::{self, AskError};
-use seekless_frontend::state;
+use seekless_frontend::state::SocketOption;
 
 /// Have a running daemon close every file of a folder's file system, so that it can be unmounted
 #[derive(Args, Clone, Debug)]
@@ -15,10 +15,8 @@ pub struct ReleaseArgs {
     /// A folder or file on each file system to release
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Socket of the daemon, `watch` or `observe` [default: $SEEKLESS_SOCKET, else daemon.sock in the state
-    /// folder]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    at: SocketOption,
 }
 
 /// `seekless release`.
@@ -26,7 +24,7 @@ pub struct ReleaseArgs {
 /// # Errors
 /// There is no such folder; no daemon answers, or it does not obey this user; a read there does not end.
 pub fn run_release(args: ReleaseArgs) -> Result<Exit, Fault> {
-    let socket = args.socket.map_or_else(state::socket, Ok)?;
+    let socket = args.at.path()?;
     for dir in &args.dirs {
         let about = std::fs::metadata(dir).map_err(|error| {
             let exit = match error.kind() {

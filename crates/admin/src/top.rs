@@ -1,5 +1,6 @@
 //! `seekless top`: shows a running daemon, updated every second.
 
+mod costs;
 mod draw;
 mod model;
 
@@ -11,7 +12,9 @@ use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use seekless_base::{Exit, Fault, Nanos};
-use seekless_frontend::{control, state};
+use seekless_frontend::control;
+use seekless_frontend::state::SocketOption;
+use seekless_output::JsonOption;
 
 use self::draw::{Shown, draw};
 use self::model::{Follower, View, text};
@@ -22,18 +25,19 @@ const EVERY: (f64, f64) = (0.1, 60.0);
 /// Show what a running daemon does with its disks, until `q`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
-    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    at: SocketOption,
     /// Time between two samples, in seconds (0.1 to 60)
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = every)]
     interval: f64,
+    /// Show which programs and files cost the disks: reads, bytes, seeks and disk time, by disk time
+    #[arg(long)]
+    files: bool,
     /// Sample one interval, print it as text, and end
     #[arg(long)]
     once: bool,
-    /// Sample one interval and write it as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 fn every(text: &str) -> Result<f64, String> {
@@ -47,13 +51,13 @@ fn every(text: &str) -> Result<f64, String> {
 /// # Errors
 /// No daemon answers, or there is no terminal to show it on.
 pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
-    let socket = args.socket.clone().map_or_else(state::socket, Ok)?;
+    let socket = args.at.path()?;
     let interval = Duration::from_secs_f64(args.interval);
-    if args.once || args.json.is_some() {
+    if args.once || args.json.path().is_some() {
         let view = look_once(&socket, interval)?;
-        match &args.json {
+        match args.json.path() {
             Some(to) => seekless_output::write(to, seekless_output::pretty(&view)?)?,
-            None => seekless_output::print(text(&view))?,
+            None => seekless_output::print(text(&view, args.files))?,
         }
         return Ok(Exit::Ok);
     }
@@ -67,7 +71,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
         interval,
         follower: Follower::default(),
         view: View::default(),
-        shown: Shown::default(),
+        shown: Shown { files: args.files, ..Shown::default() },
     };
     screen.look()?;
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("the terminal cannot be used: {e}"));
@@ -132,6 +136,7 @@ impl Screen {
             KeyCode::Up | KeyCode::Char('k') => self.shown.selected = self.shown.selected.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => self.shown.selected = (self.shown.selected + 1).min(last),
             KeyCode::Char('s') | KeyCode::F(6) => self.shown.sort = self.shown.sort.next(),
+            KeyCode::Char('f') => self.shown.files = !self.shown.files,
             KeyCode::Char('p' | ' ') => self.shown.paused = !self.shown.paused,
             KeyCode::Char('h' | '?') | KeyCode::F(1) => self.shown.help = !self.shown.help,
             KeyCode::Char('+') => self.interval = (self.interval * 2).min(Duration::from_secs_f64(EVERY.1)),

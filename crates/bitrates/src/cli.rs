@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use seekless_base::{Exit, Fault, name_to_text};
+use seekless_output::JsonOption;
 
 use crate::header::{OFF, believed};
 use crate::look::{self, Parsed};
@@ -27,9 +28,8 @@ pub struct BitratesArgs {
     /// Write the table to FILE, which appears whole [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write what was found as JSON, and what is left out and why, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
     /// Parse the one file at standard input
     #[arg(long, hide = true)]
     one: bool,
@@ -62,7 +62,7 @@ pub fn run(args: &BitratesArgs) -> Result<Exit, Fault> {
     let walk = Walk::of(&folder).map_err(|e| unreadable(e.into()))?;
     let table = search(walk, &mut look::look)?;
     let said = format!("{} bitrates, {} files left out", table.len(), table.left_out());
-    if let Some(to) = &args.json {
+    if let Some(to) = args.json.path() {
         seekless_output::json(to, &table.json(&folder))?;
     }
     match &args.output {
@@ -70,7 +70,7 @@ pub fn run(args: &BitratesArgs) -> Result<Exit, Fault> {
             seekless_output::write(file, table.text(&folder))?;
             seekless_output::eprintln!("seekless bitrates: {said}");
         }
-        None if args.json.as_deref().is_some_and(seekless_output::is_stdout) => {}
+        None if args.json.is_stdout() => {}
         None => seekless_output::print(table.text(&folder))?,
     }
     Ok(Exit::Ok)

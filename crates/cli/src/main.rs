@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use seekless_base::Fault;
-use seekless_program::{ConfigArgs, ConfigOptions, EXIT_STATUS, LogOptions, PageCommand, words_in_force};
+use seekless_program::{
+    ConfigArgs, ConfigOptions, EXIT_STATUS, LogOptions, MovedOption, PageCommand, words_in_force,
+};
 
 /// Serve several times more from the same hard disks, without changing the server.
 #[derive(Debug, Parser)]
@@ -86,8 +88,27 @@ fn program() -> clap::Command {
     seekless_program::grouped(seekless_program::pointed(Seekless::command(), true), &GROUPS)
 }
 
+/// Options of the release before.
+fn moved() -> Vec<MovedOption> {
+    let switches = ["slow-start", "answer-late", "single-queue"];
+    let of = |name, effective| MovedOption {
+        name,
+        takes_value: !switches.contains(&name),
+        now: "parameter",
+        effective,
+    };
+    let parameters = seekless_options::MOVED.into_iter().map(|name| of(name, true));
+    parameters.chain([of("drop-behind", false)]).collect()
+}
+
 fn main() -> ExitCode {
-    seekless_program::run("seekless", program(), |seekless: &Seekless| seekless.log.log_format, dispatch)
+    seekless_program::run(
+        "seekless",
+        program(),
+        moved(),
+        |seekless: &Seekless| seekless.log.log_format,
+        dispatch,
+    )
 }
 
 /// `run` passes on the status of the command it ran; everything else ends with one of ours.

@@ -232,7 +232,7 @@ fn table(page: &str, heading: &str) -> BTreeSet<String> {
 const VALUES: [(&str, &str); 7] = [
     ("policy/src/config.rs", "impl core::str::FromStr for LongestWait"),
     ("options/src/values.rs", ""),
-    ("options/src/queue.rs", "fn overlap("),
+    ("options/src/named.rs", ""),
     ("program/src/config/file.rs", "fn words("),
     ("daemon/src/cli.rs", "fn octal("),
     ("http/src/cli/serve.rs", "fn coordination("),

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault, Nanos};
-use seekless_frontend::metrics::Address;
+use seekless_frontend::metrics::{Address, MetricsOption};
+use seekless_frontend::state::SocketOption;
 use seekless_frontend::{control, own_daemon, state};
 use seekless_kernel::service::ServiceManager;
 use seekless_options::{BOUNDS, seconds};
+use seekless_output::JsonOption;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
@@ -36,13 +38,8 @@ pub struct DaemonArgs {
     command: Option<DaemonCommand>,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Path to listen at [default: the socket that systemd passes, else $SEEKLESS_SOCKET, else daemon.sock in
-    /// the state folder]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
-    #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true)]
-    socket_mode: Option<u32>,
+    #[command(flatten)]
+    listen: ListenOptions,
     /// Most shims connected at once, 1 to 1000000; beyond it connections are closed at once
     #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections: u32,
@@ -50,16 +47,8 @@ pub struct DaemonArgs {
     /// reads for itself, a shim after 60 in any case
     #[arg(long, alias = "give-up", default_value_t = 55.0, value_name = "SECONDS", value_parser = seconds, help_heading = BOUNDS, hide_short_help = true)]
     request_timeout: f64,
-    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
-    /// each, or to FILE, which always holds the latest
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<Address>,
+    #[command(flatten)]
+    reports: ReportOptions,
     /// Take over from the daemon that listens at the socket, without losing a request; if none does, start as
     /// usual
     #[arg(long)]
@@ -73,12 +62,10 @@ pub struct DaemonArgs {
 enum DaemonCommand {
     /// Show what a running daemon does
     Status {
-        /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-        #[arg(long, value_name = "PATH")]
-        socket: Option<PathBuf>,
-        /// Print JSON, to standard output or to FILE
-        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-        json: Option<PathBuf>,
+        #[command(flatten)]
+        at: SocketOption,
+        #[command(flatten)]
+        json: JsonOption,
         /// Print Prometheus text for a textfile collector, to standard output or to FILE, which appears whole
         #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE", conflicts_with = "json")]
         prometheus: Option<PathBuf>,
@@ -90,10 +77,10 @@ enum DaemonCommand {
 /// # Errors
 /// The daemon cannot start, or none answers.
 pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
-    if let Some(DaemonCommand::Status { socket, json, prometheus }) = args.command {
-        let (text, report) = control::status(&socket.map_or_else(state::socket, Ok)?)?;
-        match (json, prometheus) {
-            (Some(to), _) => seekless_output::write(&to, seekless_output::json_escaped(text) + "\n")?,
+    if let Some(DaemonCommand::Status { at, json, prometheus }) = args.command {
+        let (text, report) = control::status(&at.path()?)?;
+        match (json.path(), prometheus) {
+            (Some(to), _) => seekless_output::write(to, seekless_output::json_escaped(text) + "\n")?,
             (None, Some(to)) => {
                 seekless_output::write(
                     &to,
@@ -104,11 +91,11 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         return Ok(Exit::Ok);
     }
-    let asked = args.socket.or_else(state::named);
-    let activated = activation::socket(asked.as_deref(), args.socket_mode)?;
+    let asked = args.listen.socket.or_else(state::named);
+    let activated = activation::socket(asked.as_deref(), args.listen.socket_mode)?;
     let socket = asked.or_else(|| activated.as_ref().map(|from| from.path.clone()));
     let mut settings = args.engine.settings(socket.map_or_else(state::own_socket, Ok)?)?;
-    settings.socket_mode = args.socket_mode.unwrap_or(settings.socket_mode);
+    settings.socket_mode = args.listen.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
     settings.engine.policy.wait_max = Nanos::from_secs_f64(args.request_timeout);
     // If it ended with its parent, its successor would leave that parent without a daemon.
@@ -142,12 +129,12 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     stop_on_signals(&daemon)?;
     let mut reload = args.parent.is_none().then(Reload::on_signal).transpose().map_err(unwatched)?;
     let metrics_at = inherited.as_mut().and_then(|inherited| inherited.metrics.take());
-    let mut metrics = metrics::serve(args.metrics, metrics_at, &daemon, "seekless daemon")?;
+    let mut metrics = metrics::serve(args.reports.metrics(), metrics_at, &daemon, "seekless daemon")?;
     inherited.map(Inheritance::serving).transpose()?;
     seekless_output::eprintln!("seekless daemon: listening at {}", socket.display());
     let mut manager = ServiceManager::ready();
 
-    let interval = args.stats_interval.map(Duration::from_secs_f64);
+    let interval = args.reports.interval();
     let mut next = interval.map(|i| Instant::now() + i);
     let mut last = None;
     loop {
@@ -177,7 +164,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         if let (Some(i), Some(report)) = (interval, daemon.status()) {
             next = Some(Instant::now() + i);
-            report.give(args.json.as_deref())?;
+            report.give(args.reports.json())?;
             last = Some(report);
         }
     }
@@ -187,9 +174,9 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     drop(metrics);
     // The statistics thread ends a moment after the acceptor.
     if let Some(report) = daemon.status().or(last)
-        && args.json.is_some()
+        && args.reports.json().is_some()
     {
-        report.give(args.json.as_deref())?;
+        report.give(args.reports.json())?;
     }
     drop(daemon);
     if let (Some(_), Some(folder)) = (args.parent, folder) {
@@ -214,21 +201,57 @@ pub use watch::{WatchArgs, run_watch};
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArgs {
     /// Listen for no shims and answer no `daemon status`
-    #[arg(long)]
+    #[arg(long, conflicts_with = "socket")]
     pub(crate) no_socket: bool,
-    /// Path to listen at [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-    #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
+    #[command(flatten)]
+    listen: ListenOptions,
+}
+
+/// Where a daemon listens for shims.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ListenOptions {
+    /// Path to listen at [default: the socket that systemd passes to `daemon`, else $SEEKLESS_SOCKET, else
+    /// daemon.sock in the state folder]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]
     #[arg(long, value_name = "BITS", value_parser = octal, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     socket_mode: Option<u32>,
 }
 
+/// How a daemon reports what it does, whatever its door.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReportOptions {
+    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    stats_interval: Option<f64>,
+    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
+    /// each, or to FILE, which always holds the latest
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    at: MetricsOption,
+}
+
+impl ReportOptions {
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        self.stats_interval.map(Duration::from_secs_f64)
+    }
+
+    pub(crate) fn metrics(&self) -> Option<Address> {
+        self.at.metrics
+    }
+
+    pub(crate) fn json(&self) -> Option<&Path> {
+        self.json.as_deref()
+    }
+}
+
 impl SocketArgs {
     /// The settings of the daemon at this socket.
     fn settings(&self, engine: &EngineArgs) -> Result<DaemonSettings, Fault> {
-        let mut settings = engine.settings(self.socket.clone().map_or_else(state::own_socket, Ok)?)?;
-        settings.socket_mode = self.socket_mode.unwrap_or(settings.socket_mode);
+        let mut settings = engine.settings(self.listen.socket.clone().map_or_else(state::own_socket, Ok)?)?;
+        settings.socket_mode = self.listen.socket_mode.unwrap_or(settings.socket_mode);
         Ok(settings)
     }
 }

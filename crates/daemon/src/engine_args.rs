@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use seekless_base::Fault;
 use seekless_frontend::EngineOptions;
-use seekless_options::{FileSetOptions, PAPERS, QueueOptions};
+use seekless_options::{PAPERS, QueueOptions};
 use seekless_policy::Mode;
 
 use crate::settings::DaemonSettings;
@@ -25,9 +25,6 @@ pub struct EngineArgs {
     /// How a disk's queue is served
     #[command(flatten)]
     pub queue: QueueOptions,
-    /// How much of a disk file sets get
-    #[command(flatten)]
-    pub file_sets: FileSetOptions,
 }
 
 impl EngineArgs {
@@ -35,9 +32,8 @@ impl EngineArgs {
     pub(crate) fn settings(&self, socket: PathBuf) -> Result<DaemonSettings, Fault> {
         let mut settings =
             DaemonSettings { engine: self.engine.settings(self.mode)?, ..DaemonSettings::new(socket) };
-        settings.engine.single_queue = self.queue.single_queue;
+        settings.engine.single_queue = self.engine.policy.single_queue()?;
         self.queue.apply(&mut settings.engine.policy);
-        self.file_sets.apply(&mut settings.engine.policy);
         Ok(settings)
     }
 
@@ -49,7 +45,7 @@ impl EngineArgs {
     /// The same options as arguments for another `seekless daemon`.
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
-        words.extend(self.queue.to_args().into_iter().chain(self.file_sets.to_args()).map(OsString::from));
+        words.extend(self.queue.to_args().into_iter().map(OsString::from));
         words.extend(self.engine.to_args());
         words
     }
@@ -81,10 +77,11 @@ mod tests {
     #[test]
     fn the_words_for_another_daemon_mean_the_same() {
         for words in [
-            &["--prefetch", "auto", "--start-size", "3MiB", "--adjust-interval", "7.5", "--scale", "0.45"][..],
-            &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
-            &["--mode", "serialise", "--bitrate", "419000", "--budget", "1GiB", "--in-flight", "2"],
-            &["--preset", "libception", "--single-queue", "--answer-late", "--queue", "7", "--include-ssd"],
+            &["--prefetch", "auto", "--parameter", "start-size=3MiB,adjust-interval=7.5", "--scale", "0.45"]
+                [..],
+            &["--prefetch", "competitive", "--parameter", "slow-start=true", "--ahead", "off"],
+            &["--mode", "serialise", "--bitrate", "419000", "--budget", "1GiB", "--parameter=in-flight=2"],
+            &["--preset", "libception", "--parameter=single-queue=true,answer-late=true", "--queue=7"],
             &["--share", "0.25"],
         ] {
             let (a, b) = (settings(words).unwrap(), settings(&parsed(words).to_args()).unwrap());

@@ -106,16 +106,16 @@ pub(crate) struct Counts {
 impl Counts {
     /// Hands a read to the engine.
     fn forward(&self, devices: &Devices, file: FileId, seen: &Seen) {
-        match devices.read_taken(0, file, seen.start, seen.end - seen.start, seen.taken) {
+        match devices.read_taken(seen.pid, file, seen.start, seen.end - seen.start, seen.taken) {
             Reported::Taken => self.accesses.add(),
             Reported::Dropped | Reported::Unknown => self.dropped.add(),
         }
     }
 
     /// Reports to the engine that the kernel reads a file from here on because a program waits for it.
-    fn missed(&self, devices: &Devices, file: FileId, at: u64) {
+    fn missed(&self, devices: &Devices, pid: u32, file: FileId, at: u64) {
         self.missed.add();
-        if devices.missed(file, at) != Reported::Taken {
+        if devices.missed(pid, file, at) != Reported::Taken {
             self.dropped.add();
         }
     }
@@ -320,19 +320,19 @@ impl Listener {
             // A client that misses waits: its earlier reads of the same round come first.
             for seen in seen.drain(..) {
                 let order = self.table.read(seen, now);
-                self.take(order, seen.inode, |file| forward.push((file, seen)));
+                self.take(order, (seen.inode, seen.pid), |file| forward.push((file, seen)));
             }
-            for (inode, at) in missed.drain(..) {
+            for (inode, at, pid) in missed.drain(..) {
                 let order = self.table.missed(inode, at, now);
-                self.take(order, inode, |file| misses.push((file, at)));
+                self.take(order, (inode, pid), |file| misses.push((file, at, pid)));
             }
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
                 for (file, seen) in forward.drain(..) {
                     self.counts.forward(&devices, file, &seen);
                 }
-                for (file, at) in misses.drain(..) {
-                    self.counts.missed(&devices, file, at);
+                for (file, at, pid) in misses.drain(..) {
+                    self.counts.missed(&devices, pid, file, at);
                 }
             }
             pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };
@@ -346,13 +346,13 @@ impl Listener {
     }
 
     /// Executes the table's order for a file.
-    fn take(&mut self, order: Order, inode: Inode, forward: impl FnOnce(FileId)) {
+    fn take(&mut self, order: Order, (inode, pid): (Inode, u32), forward: impl FnOnce(FileId)) {
         match order {
             Order::Nothing => {}
             Order::Drop => self.counts.dropped.add(),
             Order::Forward(file) => forward(file),
             Order::Find(reads) => {
-                if self.search.try_send(Search { inode, reads }).is_err() {
+                if self.search.try_send(Search { inode, reads, pid }).is_err() {
                     self.table.not_sought(inode);
                     self.counts.dropped.add();
                 }

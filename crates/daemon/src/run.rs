@@ -22,9 +22,10 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_base::{Exit, Fault};
 use seekless_frontend::advice::few_blocked::few_blocked_of;
+use seekless_frontend::control;
 use seekless_frontend::own_daemon::OwnDaemon;
 use seekless_frontend::shim_file::find_shim;
-use seekless_frontend::{control, state};
+use seekless_frontend::state::SocketOption;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -47,9 +48,8 @@ pub struct RunArgs {
     /// ../lib/seekless]
     #[arg(long, value_name = "PATH")]
     pub(crate) shim: Option<PathBuf>,
-    /// Socket of the daemon to use [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) at: SocketOption,
     /// Write the statistics of the daemon that was started here as JSON to FILE at the end (`-`: standard
     /// output)
     #[arg(long, value_name = "FILE")]
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     // Before anything is started, so that no signal is lost.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
-    let shared = args.socket.clone().map_or_else(state::socket, Ok)?;
+    let shared = args.at.path()?;
     let (socket, daemon) = match control::settings(&shared) {
         Ok(settings) => {
             seekless_output::eprintln!(

@@ -487,7 +487,8 @@ impl Body {
             return front.count_invalid(uid, Weight::Invalid);
         };
         let demand = ClientDemand { random: need.reads_at_random(), ..ClientDemand::default() };
-        let call = ForwardedCall { reader: uid, look_upto: wire.prefetch_bytes, demand, ..call };
+        let pid = self.pid_of(mark);
+        let call = ForwardedCall { reader: uid, pid, look_upto: wire.prefetch_bytes, demand, ..call };
         let now = Instant::now();
         if self.is_limited(mark, call.file, now) {
             front.count(|c| c.passed_limited += 1);
@@ -555,9 +556,14 @@ impl Body {
         }
     }
 
+    /// The process of a connection; 0 if it is not in our process namespace.
+    fn pid_of(&self, mark: u64) -> u32 {
+        self.connections.get(&mark).map_or(0, |connection| connection.pid)
+    }
+
     /// Whether the process of a connection is limited on a file's disk.
     fn is_limited(&self, mark: u64, file: FileId, now: Instant) -> bool {
-        let pid = self.connections.get(&mark).map_or(0, |connection| connection.pid);
+        let pid = self.pid_of(mark);
         self.front.shared.limits.holds_afresh(pid, file.dev, now)
     }
 
@@ -597,7 +603,7 @@ impl Body {
                     source: Arc::new(fd),
                     opener: self.opener.clone(),
                     reader: self.uid,
-                    call,
+                    call: ForwardedCall { pid: self.pid_of(mark), ..call },
                     address: add.address,
                     disk,
                 }),

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::time::Duration;
 
 use common::{Bench, Reply, cached, cold_file};
 use seekless_base::{Bytes, Exit, Fault};
@@ -173,6 +174,25 @@ fn status_and_settings_are_told() {
     assert!(text.contains("\"prefetch_bytes\":3145728"), "{text}");
     assert_eq!((report.pid, report.mode.as_str()), (std::process::id(), "both"));
     assert!(report.to_string().contains("mode both, prefetch 3MiB"), "{report}");
+}
+
+#[test]
+fn a_miss_is_charged_to_the_process_that_connected() {
+    let bench = Bench::start(|s| s.engine.policy.prefetch = Bytes::mib(1));
+    let Some(file) = cold_file(16 << 20) else { return };
+    let client = bench.client();
+    // Its program is looked up beside its first miss.
+    for at in 0..8 {
+        client.need(&file, Call::Read, at * 2 * M, 4096);
+        client.answer();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let user = Some(rustix::process::getuid().as_raw());
+    let status = bench.until("a program", |status| {
+        let mut programs = status.disks.iter().flat_map(|d| &d.programs);
+        programs.any(|p| p.program.user == user && !p.program.name.is_empty() && p.cost.seeks > 0)
+    });
+    assert!(status.to_string().contains("of its busy time"), "{status}");
 }
 
 #[test]

@@ -259,6 +259,16 @@ fn a_stream_is_read_ahead_and_our_own_reads_are_not_heard() {
     let (status, report) = observing.end();
     assert_eq!(status, Some(0));
     assert_eq!(report.disks.iter().map(|d| d.reads_failed).sum::<u64>(), 0);
+    // Files stay named after they were closed; the miss was the kernel's to read.
+    let files: Vec<_> = report.disks.iter().flat_map(|d| &d.files).collect();
+    for path in [&early, &late] {
+        let of = files.iter().find(|f| Path::new(&f.path) == path);
+        assert!(of.is_some_and(|f| f.cost.reads > 0 && f.cost.disk_ms > 0.0), "{path:?}: {files:?}");
+    }
+    assert!(files.iter().any(|f| f.cost.kernel_reads > 0 && f.cost.kernel_bytes > 0), "{files:?}");
+    let user = Some(rustix::process::getuid().as_raw());
+    let programs: Vec<_> = report.disks.iter().flat_map(|d| &d.programs).collect();
+    assert!(programs.iter().any(|p| p.program.user == user && p.cost.reads > 0), "{programs:?}");
     assert!(report.to_string().contains("observing"), "{report}");
 }
 

@@ -60,6 +60,8 @@ fn programs_without_a_preload_are_served() {
     }
     let (status, report) = watching.end();
     assert_eq!(status, 0);
+    let costs: Vec<_> = report.disks.iter().flat_map(|d| &d.programs).collect();
+    assert!(costs.iter().any(|p| p.program.name == "dd" && p.cost.disk_ms > 0.0), "{costs:?}");
     let watch = report.watch.unwrap();
     assert_eq!((watch.held_now, watch.overdue, watch.passed_full, watch.restarts), (0, 0, 0, 0), "{watch:?}");
 }

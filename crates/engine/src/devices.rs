@@ -20,8 +20,8 @@ use crate::addresses::FILES_MAX;
 use crate::door::Message;
 use crate::kind::sequence;
 use crate::lock;
-use crate::report::DiskReport;
 use crate::settings::Settings;
+use crate::sleep::Sleep;
 use crate::snapshot::Snapshot;
 use crate::start::{AllDisks, DiskThread, DiskTopology};
 use crate::volume::Volume;
@@ -86,9 +86,10 @@ pub struct Devices {
 impl Devices {
     /// No readers yet. `settings` must be [`Settings::normalised`].
     pub(crate) fn new(settings: Arc<Settings>) -> Devices {
+        let quiet = settings.is_quiet();
         Devices {
             settings,
-            all: AllDisks::default(),
+            all: AllDisks { sleep: quiet.then(Sleep::start), ..AllDisks::default() },
             known: HashMap::new(),
             by_file: HashMap::new(),
             readers: Vec::new(),
@@ -104,10 +105,10 @@ impl Devices {
         self.readers.iter().map(|r| (r.name.as_str(), &r.snapshot))
     }
 
-    /// The report of every disk thread, including those that ended when this was closed.
-    pub fn reports(&self) -> Vec<DiskReport> {
+    /// Name and counters of every disk thread, including those that ended when this was closed.
+    pub(crate) fn snapshots(&self) -> Vec<(String, Snapshot)> {
         let ended = self.ended.iter().map(|(name, snapshot)| (name.as_str(), snapshot));
-        ended.chain(self.views()).map(|(name, snapshot)| DiskReport::of(name, &lock(snapshot))).collect()
+        ended.chain(self.views()).map(|(name, snapshot)| (name.to_string(), lock(snapshot).clone())).collect()
     }
 
     /// Whether the engine has opened this file again by itself.
@@ -309,7 +310,12 @@ impl Devices {
     /// Whether a disk is served: it seeks, or disks without heads are served too.
     fn serves(&self, disk: &Disk, members: &[Disk], fd: BorrowedFd<'_>) -> bool {
         let settings = &self.settings;
-        let seeks = |disk: &Disk, fd| settings.kinds.seeks(disk, fd, &settings.profiles);
+        let asleep = |disk: &Disk| self.all.sleep.as_ref().is_some_and(|sleep| !sleep.is_awake(&disk.name));
+        let seeks = |disk: &Disk, fd| match asleep(disk) {
+            // A probe would wake it.
+            true => settings.kinds.seeks_unprobed(disk),
+            false => settings.kinds.seeks(disk, fd, &settings.profiles),
+        };
         match members {
             _ if settings.include_ssd => true,
             [] => seeks(disk, Some(fd)),

@@ -2,8 +2,8 @@
 //!
 //! It translates and decides nothing. Messages of the doors, reports of the workers and the machine's memory
 //! become events of the engine. The engine's actions go to the workers, to the pinner and to the callers. The
-//! thread itself opens, closes and looks up no file ([`crate::opener`], [`crate::aside`]). It never waits for
-//! the disk, except for the file system's block map of a new file.
+//! thread itself opens, closes and looks up no file ([`crate::opener`], [`crate::deleted_files`]). It never
+//! waits for the disk, except for the file system's block map of a new file.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, never, select_biased};
 use seekless_base::Nanos;
 use seekless_kernel::prefetch::{Source, drop_range};
+use seekless_policy::costs::Begun;
 use seekless_policy::{
-    Access, Action, Demand, DiskEngine, Event, FileId, Outcome, Request, RequestId, Taken, Verdict,
+    Access, Action, Demand, DiskEngine, Event, FileId, Outcome, ReadId, Request, RequestId, Taken, Verdict,
 };
 
-use crate::aside::Left;
 use crate::bitrates::Bitrates;
+use crate::costs::{CostMeter, path_of};
 use crate::decisions::DiskLog;
+use crate::deleted_files::Left;
 use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
@@ -29,6 +31,7 @@ use crate::missed::Missed;
 use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
+use crate::sleep::Sleep;
 use crate::snapshot::Statistics;
 use crate::worker::{self, Report, Workers};
 
@@ -52,6 +55,7 @@ pub(crate) struct DiskLoop {
     pub(crate) workers: Workers,
     pub(crate) files: OpenFiles,
     pub(crate) missed: Missed,
+    pub(crate) costs: CostMeter,
     pub(crate) pending: HashMap<RequestId, Pending>,
     /// `None` if nothing is pinned.
     pub(crate) pinner: Option<Pinner>,
@@ -60,6 +64,8 @@ pub(crate) struct DiskLoop {
     pub(crate) bitrates_told: u64,
     /// `None` if files are not read before their readers open them.
     pub(crate) next_files: Option<NextFiles>,
+    /// Disks that may sleep; `None` without `--quiet`.
+    pub(crate) sleep: Option<Arc<Sleep>>,
     /// Measures the concurrency limit of the disk.
     pub(crate) kinds: Option<Arc<Kinds>>,
     pub(crate) disk: Disk,
@@ -149,21 +155,26 @@ impl DiskLoop {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => {
-                let Hit { source, reader, file, edition, offset, len, taken, start, steps } = *hit;
+                let Hit { source, reader, pid, file, edition, offset, len, taken, start, steps } = *hit;
                 self.files.open(file, edition, start, steps, source);
+                self.asked(pid, file, offset, len);
                 self.event(Event::Opened { file });
                 self.tell_bitrate(file);
                 self.access(file, offset, len, taken);
                 self.read(reader, file, offset, len);
             }
-            Message::Access { reader, file, offset, len, taken } => {
+            Message::Access { reader, pid, file, offset, len, taken } => {
+                self.asked(pid, file, offset, len);
                 self.access(file, offset, len, taken);
                 self.read(reader, file, offset, len);
             }
             Message::Opened { file, source } => self.files.opened(file, source),
             Message::Leave { dev, left } => self.leave(dev, left),
-            Message::Missed { file, offset } => {
+            Message::Missed { pid, file, offset } => {
                 for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
+                    if let Event::ReadByKernel { len, .. } = event {
+                        self.read_by_kernel(pid, file, offset, len);
+                    }
                     self.event(event);
                 }
             }
@@ -184,6 +195,7 @@ impl DiskLoop {
     fn ask(&mut self, ask: Ask) {
         let Ask { id, file, edition, need_offset, need_len, offset, len, .. } = ask;
         let source = self.files.open(file, edition, ask.start, ask.steps, ask.source);
+        self.asked(ask.pid, file, need_offset, need_len);
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
         let Ask { reader, on_answer, answer_is_read, .. } = ask;
         let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
@@ -208,12 +220,16 @@ impl DiskLoop {
     fn report(&mut self, report: Report) {
         match report {
             Report::Started { at } => self.statistics.read_began(at),
-            Report::Found { id, from, upto } => self.event(Event::Found { read: id, from, upto }),
+            Report::Found { id, from, upto } => {
+                self.costs.found(id, upto.saturating_sub(from));
+                self.event(Event::Found { read: id, from, upto });
+            }
             Report::Gone { id, from, upto } => self.event(Event::Gone { read: id, from, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
             Report::Missing { file, offset, len } => self.event(Event::Missing { file, offset, len }),
             Report::Done { id, at, result } => {
                 let outcome = self.statistics.read_ended(at, &self.engine.stats(), result);
+                self.cost_ended(id);
                 self.event(Event::Done { read: id, outcome });
             }
         }
@@ -229,10 +245,14 @@ impl DiskLoop {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Answer { request, verdict } => self.answer(request, verdict),
-            Action::Read { id, file, offset, len, .. } => {
+            Action::Read { id, file, offset, len, lba } => {
                 let job = self.files.job(id, file, offset, len);
                 let flights = self.engine.in_flight();
+                let asker = self.files.asker(file, offset);
+                let now = self.at(Instant::now());
+                self.costs.begin(now, Begun { read: id, file, asker, offset, len, lba });
                 if !job.is_some_and(|job| self.workers.submit(job, flights)) {
+                    self.cost_ended(id);
                     self.event(Event::Done { read: id, outcome: Outcome::Failed });
                 }
             }
@@ -243,7 +263,7 @@ impl DiskLoop {
             }
             Action::Probe { file, offset, len } => {
                 if let Some(open) = self.files.get(file) {
-                    self.files.aside.look(file, open.source.clone(), offset, len);
+                    self.files.file_thread.look(file, open.source.clone(), offset, len);
                 }
             }
             Action::Pin { file, offset, len } => {
@@ -261,8 +281,45 @@ impl DiskLoop {
                     pinner.unpin(Span::of(file, offset, len), cold);
                 }
             }
-            Action::Close { file } => self.files.close(file),
+            Action::Close { file } => self.close(file),
         }
+    }
+
+    /// Closes a file. If it is among those that cost most, its name is looked up first, by the thread that
+    /// closes it.
+    fn close(&mut self, file: FileId) {
+        if self.costs.wants_name(file)
+            && let Some(open) = self.files.get(file)
+        {
+            let (source, costs) = (open.source.clone(), self.costs.shared());
+            self.files.file_thread.name(source, move |source| {
+                if let Some(path) = path_of(source) {
+                    crate::lock(&costs).named(file, path);
+                }
+            });
+        }
+        self.files.close(file);
+    }
+
+    /// A process (0: not known) has asked for bytes of a file.
+    fn asked(&mut self, pid: u32, file: FileId, offset: u64, len: u64) {
+        self.costs.asked(pid);
+        self.files.asked(pid, file, offset, offset.saturating_add(len));
+    }
+
+    /// The kernel reads bytes of a file by itself, because a process waits for them.
+    fn read_by_kernel(&mut self, pid: u32, file: FileId, offset: u64, len: u64) {
+        self.asked(pid, file, offset, len);
+        let now = self.at(Instant::now());
+        if let Some(open) = self.files.get(file) {
+            self.costs.by_kernel(now, file, pid, len, &open.source);
+        }
+    }
+
+    /// A read is over: its cost is counted.
+    fn cost_ended(&mut self, read: ReadId) {
+        let (now, files) = (self.at(Instant::now()), &self.files);
+        self.costs.end(now, read, |file| files.get(file).map(|open| open.source.clone()));
     }
 
     fn answer(&mut self, id: RequestId, verdict: Verdict) {

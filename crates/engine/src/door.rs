@@ -11,7 +11,7 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
-use crate::aside::Left;
+use crate::deleted_files::Left;
 
 /// Called once, on the disk thread, with the result of a request. It must not block.
 pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
@@ -66,6 +66,8 @@ pub(crate) struct Ask {
     pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
+    /// See [`crate::ForwardedCall::pid`].
+    pub(crate) pid: u32,
     pub(crate) file: FileId,
     /// Its size and time of change.
     pub(crate) edition: Edition,
@@ -94,6 +96,8 @@ pub(crate) struct Hit {
     pub(crate) source: Arc<Source>,
     /// See [`crate::ForwardedCall::reader`].
     pub(crate) reader: u32,
+    /// See [`crate::ForwardedCall::pid`].
+    pub(crate) pid: u32,
     pub(crate) file: FileId,
     /// Its size and time of change.
     pub(crate) edition: Edition,
@@ -119,6 +123,8 @@ pub(crate) enum Message {
     Access {
         /// See [`crate::ForwardedCall::reader`].
         reader: u32,
+        /// See [`crate::ForwardedCall::pid`].
+        pid: u32,
         file: FileId,
         /// First byte read.
         offset: u64,
@@ -137,6 +143,8 @@ pub(crate) enum Message {
     /// The kernel reads missing bytes of a file because a program waits for them. The bytes behind them are
     /// next.
     Missed {
+        /// See [`crate::ForwardedCall::pid`].
+        pid: u32,
         file: FileId,
         /// First byte, or a little behind it.
         offset: u64,

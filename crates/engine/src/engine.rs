@@ -13,6 +13,7 @@ use crate::next_files::PrefetchedFiles;
 use crate::opener::Opener;
 use crate::report::DiskReport;
 use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 
 /// The threads of all disks. Clones share one engine; it ends with the last.
 #[derive(Clone)]
@@ -47,10 +48,10 @@ impl Engine {
     pub fn start(settings: Settings) -> Engine {
         let settings = Arc::new(settings.normalised());
         let devices = Devices::new(settings.clone());
-        let rests = devices.all().rests.clone();
+        let (rests, sleep) = (devices.all().rests.clone(), devices.all().sleep.clone());
         let table = Table::of(&settings, &devices.all().bitrates);
         let devices = Arc::new(Mutex::new(devices));
-        let keeper = Keeper::of(&settings);
+        let keeper = Keeper::of(&settings, sleep);
         let (opener, ids) = (Opener::new(devices.clone()), AtomicU64::new(1));
         Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, opener, table, ids }) }
     }
@@ -116,6 +117,15 @@ impl Engine {
 
     /// The counters of each disk thread, in the order they were started.
     pub fn statistics(&self) -> Vec<DiskReport> {
-        lock(&self.shared.devices).reports()
+        let (snapshots, sleep) = {
+            let devices = lock(&self.shared.devices);
+            (devices.snapshots(), devices.all().sleep.clone())
+        };
+        // Names of files are looked up without the lock.
+        let report = |(name, snapshot): (String, Snapshot)| DiskReport {
+            sleep: sleep.as_ref().and_then(|sleep| sleep.report(&name)),
+            ..DiskReport::of(&name, &snapshot)
+        };
+        snapshots.into_iter().map(report).collect()
     }
 }

@@ -196,6 +196,15 @@ impl Kinds {
         seeks
     }
 
+    /// Whether a disk seeks, as far as is known without a probe: measured before, or else by the kernel's
+    /// flag.
+    pub(crate) fn seeks_unprobed(&self, disk: &Disk) -> bool {
+        let sequence = sequence(&disk.name);
+        let table = lock(&self.table);
+        let known = table.get(&disk.dev).filter(|entry| entry.sequence == sequence);
+        known.map_or(disk.rotational, |entry| entry.report.seeks)
+    }
+
     /// The concurrency limit of the disk with this kernel name, if it was measured.
     pub(crate) fn at_once(&self, name: &str) -> Option<usize> {
         let table = lock(&self.table);

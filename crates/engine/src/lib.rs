@@ -25,9 +25,10 @@
 //! This crate must not know sockets, frames, command lines or the doors.
 
 mod addresses;
-mod aside;
 mod bitrates;
+mod costs;
 mod decisions;
+mod deleted_files;
 mod devices;
 mod disk;
 mod disk_thread;
@@ -43,8 +44,10 @@ mod next_files;
 mod open_files;
 mod opener;
 mod pinner;
+mod programs;
 mod report;
 mod settings;
+mod sleep;
 mod snapshot;
 mod start;
 mod submit;
@@ -53,6 +56,7 @@ mod worker;
 
 pub use addresses::Edition;
 pub use bitrates::{BitratesReport, check_table};
+pub use costs::{CostReport, FileCost, ProgramCost};
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
 pub use door::{ClientDemand, Completion, OnAnswer, ResidentRange};
@@ -63,8 +67,10 @@ pub use machine::page_cache;
 pub use metadata::MetadataReport;
 pub use next_files::PrefetchedFiles;
 pub use opener::Opener;
+pub use programs::Program;
 pub use report::{DiskReport, Durations, FileSetUse};
 pub use settings::Settings;
+pub use sleep::SleepReport;
 pub use snapshot::Snapshot;
 pub use submit::{ForwardedCall, InProcess, Refused, Reported, Submitted, Ticket, Transport};
 pub use worker::run_first;

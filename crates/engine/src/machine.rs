@@ -97,10 +97,20 @@ impl DiskLoop {
         self.event(Event::MemoryLimit(limit));
         self.report_concurrency();
         self.report_bitrates();
-        self.files.renew_volume(now);
+        if self.is_awake() {
+            self.files.renew_volume(now);
+        }
         self.files.end_all_passing();
-        self.disk.remember(&self.engine.stats().size);
+        if self.sleep.is_none() {
+            // It may lie on a disk that sleeps. It is kept at the end in any case.
+            self.disk.remember(&self.engine.stats().size);
+        }
         self.log.flush();
+    }
+
+    /// Whether this program's own work may touch the disk: always, without `--quiet`.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.sleep.as_ref().is_none_or(|sleep| sleep.is_awake(&self.disk.name))
     }
 
     /// Reports the bitrates of all open files, if the table has been read since the last report.

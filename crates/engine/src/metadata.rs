@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use crate::lock;
 use crate::machine::page_cache;
 use crate::settings::Settings;
+use crate::sleep::Sleep;
 
 /// Maximum share of a disk's time, and of a processor's, for all threads together.
 const SHARE: f64 = 0.25;
@@ -104,19 +105,20 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the threads for the trees of these settings, if there are any.
-    pub(crate) fn of(settings: &Settings) -> Option<Keeper> {
+    /// Starts the threads for the trees of these settings, if there are any. With `sleep`, a tree is left out
+    /// of a round unless its disk is awake.
+    pub(crate) fn of(settings: &Settings, sleep: Option<Arc<Sleep>>) -> Option<Keeper> {
         if settings.metadata.is_empty() {
             return None;
         }
-        let keeper = Keeper::start(&settings.metadata);
+        let keeper = Keeper::start(&settings.metadata, sleep);
         if let Err(why) = &keeper {
             tracing::warn!("metadata is not kept: cannot start threads: {why}");
         }
         keeper.ok()
     }
 
-    fn start(trees: &[PathBuf]) -> io::Result<Keeper> {
+    fn start(trees: &[PathBuf], sleep: Option<Arc<Sleep>>) -> io::Result<Keeper> {
         let report = MetadataReport {
             trees: trees.iter().map(|tree| tree.display().to_string()).collect(),
             ..MetadataReport::default()
@@ -125,7 +127,7 @@ impl Keeper {
         let threads = ThreadPoolBuilder::new().num_threads(THREADS).thread_name(|i| format!("metadata-{i}"));
         let threads = threads.build().map_err(io::Error::other)?;
         let (report, stop, trees) = (keeper.report.clone(), keeper.stop.clone(), trees.to_vec());
-        let run = move || keep(&threads, &trees, &report, &stop);
+        let run = move || keep(&threads, &trees, sleep.as_deref(), &report, &stop);
         thread::Builder::new().name("metadata".into()).spawn(run)?;
         Ok(keeper)
     }
@@ -142,9 +144,23 @@ impl Drop for Keeper {
     }
 }
 
-fn keep(threads: &ThreadPool, trees: &[PathBuf], report: &Mutex<MetadataReport>, stop: &AtomicBool) {
+fn keep(
+    threads: &ThreadPool,
+    trees: &[PathBuf],
+    sleep: Option<&Sleep>,
+    report: &Mutex<MetadataReport>,
+    stop: &AtomicBool,
+) {
     let mut pace = Pace::new();
+    // Known beforehand, so that no call touches a disk that sleeps.
+    let devices: Vec<Option<u64>> = trees.iter().map(|tree| device(tree)).collect();
     while !stop.load(Ordering::Acquire) {
+        let awake = |at: usize| sleep.is_none_or(|s| devices[at].is_none_or(|dev| s.is_awake_under(dev)));
+        let trees: Vec<&PathBuf> = (0..trees.len()).filter(|&at| awake(at)).map(|at| &trees[at]).collect();
+        if trees.is_empty() {
+            pause(PAUSE.0, stop);
+            continue;
+        }
         pace.kept_max = pace.kept_max.min(entries_max());
         let before = bytes_read(threads);
         let round = Round::of(pace.kept_max, stop);
@@ -161,7 +177,7 @@ fn keep(threads: &ThreadPool, trees: &[PathBuf], report: &Mutex<MetadataReport>,
             report.bytes_last = bytes;
             report.pause_s = pace.pause.as_secs_f64();
         }
-        sleep(pace.pause, stop);
+        pause(pace.pause, stop);
     }
 }
 
@@ -214,7 +230,7 @@ fn bytes_read(threads: &ThreadPool) -> u64 {
     threads.broadcast(of_this).into_iter().flatten().sum()
 }
 
-fn sleep(time: Duration, stop: &AtomicBool) {
+fn pause(time: Duration, stop: &AtomicBool) {
     let until = Instant::now() + time;
     while !stop.load(Ordering::Acquire) {
         let left = until.saturating_duration_since(Instant::now());
@@ -372,7 +388,7 @@ impl<'a> Round<'a> {
         let took = began.elapsed();
         let owed = took.min(COST_MAX).mul_f64(THREADS as f64 / SHARE).saturating_sub(took).as_nanos() as u64;
         if self.owed.fetch_add(owed, Ordering::Relaxed) + owed >= SLEEP_MIN.as_nanos() as u64 {
-            sleep(Duration::from_nanos(self.owed.swap(0, Ordering::Relaxed)), self.stop);
+            pause(Duration::from_nanos(self.owed.swap(0, Ordering::Relaxed)), self.stop);
         }
     }
 }
@@ -581,7 +597,7 @@ mod tests {
     #[test]
     fn a_keeper_goes_round_and_says_so() {
         let tree = tree();
-        let keeper = Keeper::start(&[tree.path().to_path_buf()]).unwrap();
+        let keeper = Keeper::start(&[tree.path().to_path_buf()], None).unwrap();
         let until = Instant::now() + Duration::from_secs(20);
         while keeper.report().rounds == 0 && Instant::now() < until {
             thread::sleep(Duration::from_millis(5));

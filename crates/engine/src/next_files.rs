@@ -181,9 +181,11 @@ impl NextFiles {
 
 impl DiskLoop {
     /// Reports reads of heads and ends, which show what comes next. Not while the disk is left to its
-    /// readers.
+    /// readers, or may sleep.
     pub(crate) fn read(&mut self, reader: u32, file: FileId, offset: u64, len: u64) {
-        let Some(next_files) = self.next_files.as_ref().filter(|_| !self.resting) else { return };
+        let Some(next_files) = self.next_files.as_ref().filter(|_| !self.resting && self.is_awake()) else {
+            return;
+        };
         let size = self.files.get(file).map(|open| open.edition.size);
         if offset != 0 && size.is_none_or(|size| offset.saturating_add(len) < size) {
             return;

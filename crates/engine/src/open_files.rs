@@ -10,7 +10,8 @@ use seekless_kernel::prefetch::{Source, Steps};
 use seekless_policy::{Event, FileId, ReadId};
 
 use crate::addresses::{Addresses, Edition};
-use crate::aside::{Aside, IN_USE, Left};
+use crate::costs::Askers;
+use crate::deleted_files::{FileThread, IN_USE, Left};
 use crate::lock;
 use crate::volume::Renewed;
 use crate::worker::Job;
@@ -26,6 +27,8 @@ pub(crate) struct OpenFile {
     pub(crate) steps: Steps,
     /// When it was last requested or read.
     used: Instant,
+    /// Which process reads where.
+    askers: Askers,
 }
 
 impl OpenFile {
@@ -51,17 +54,21 @@ pub(crate) struct OpenFiles {
     /// Files of all disks that need not be opened again.
     open: Arc<Mutex<HashSet<FileId>>>,
     /// For calls that a file system can block.
-    pub(crate) aside: Aside,
+    pub(crate) file_thread: FileThread,
 }
 
 impl OpenFiles {
-    pub(crate) fn on(volume: Option<Renewed>, open: Arc<Mutex<HashSet<FileId>>>, aside: Aside) -> OpenFiles {
-        OpenFiles { files: HashMap::new(), addresses: Addresses::default(), volume, open, aside }
+    pub(crate) fn on(
+        volume: Option<Renewed>,
+        open: Arc<Mutex<HashSet<FileId>>>,
+        file_thread: FileThread,
+    ) -> OpenFiles {
+        OpenFiles { files: HashMap::new(), addresses: Addresses::default(), volume, open, file_thread }
     }
 
     /// Receives the files that were deleted.
     pub(crate) fn deleted(&self) -> &Receiver<FileId> {
-        &self.aside.deleted
+        &self.file_thread.deleted
     }
 
     /// The hole events since the last call, in order.
@@ -96,14 +103,14 @@ impl OpenFiles {
         steps: Steps,
         source: Arc<Source>,
     ) -> Arc<Source> {
-        self.aside.closes(&source);
+        self.file_thread.closes(&source);
         let now = Instant::now();
         let open = self.files.entry(file).or_insert_with(|| {
             if source.is_own() {
                 lock(&self.open).insert(file);
             }
-            self.aside.opened(file, &source);
-            OpenFile { source, kept: false, edition, start, steps, used: now }
+            self.file_thread.opened(file, &source);
+            OpenFile { source, kept: false, edition, start, steps, used: now, askers: Askers::default() }
         });
         (open.edition, open.start, open.steps, open.used) = (edition, start, steps, now);
         open.source.clone()
@@ -111,10 +118,10 @@ impl OpenFiles {
 
     /// A file that was read through a passed descriptor has been opened again.
     pub(crate) fn opened(&mut self, file: FileId, source: Arc<Source>) {
-        self.aside.closes(&source);
+        self.file_thread.closes(&source);
         let Some(open) = self.files.get_mut(&file).filter(|open| open.is_passing()) else { return };
         open.kept = !source.is_own();
-        self.aside.opened(file, &source);
+        self.file_thread.opened(file, &source);
         open.source = source;
         lock(&self.open).insert(file);
     }
@@ -136,6 +143,18 @@ impl OpenFiles {
 
     pub(crate) fn get(&self, file: FileId) -> Option<&OpenFile> {
         self.files.get(&file)
+    }
+
+    /// A process has asked for bytes of a file.
+    pub(crate) fn asked(&mut self, pid: u32, file: FileId, from: u64, upto: u64) {
+        if let Some(open) = self.files.get_mut(&file) {
+            open.askers.asked(pid, from, upto);
+        }
+    }
+
+    /// The process for which bytes of a file are read; 0 if none is known.
+    pub(crate) fn asker(&self, file: FileId, offset: u64) -> u32 {
+        self.files.get(&file).map_or(0, |open| open.askers.of(offset))
     }
 
     /// Disk address of an open file's byte at `offset`, and the file size that belongs to the address.
@@ -162,7 +181,7 @@ impl OpenFiles {
         self.addresses.close(file);
         if self.files.remove(&file).is_some() {
             lock(&self.open).remove(&file);
-            self.aside.closed(file);
+            self.file_thread.closed(file);
         }
     }
 
@@ -174,7 +193,7 @@ impl OpenFiles {
     /// The open files of a device. `left` is dropped once they are closed.
     pub(crate) fn leave(&self, dev: u64, left: Arc<Left>) -> Vec<FileId> {
         let of_device = || self.files.iter().filter(|(file, _)| file.dev == dev);
-        self.aside.wait(of_device().map(|(_, open)| Arc::downgrade(&open.source)).collect(), left);
+        self.file_thread.wait(of_device().map(|(_, open)| Arc::downgrade(&open.source)).collect(), left);
         of_device().map(|(&file, _)| file).collect()
     }
 }

@@ -11,6 +11,8 @@ use seekless_policy::memory::MemoryReport;
 use seekless_policy::{Histogram, Reason, SizeReport};
 use serde::{Deserialize, Serialize};
 
+use crate::costs::{self, FileCost, ProgramCost};
+use crate::sleep::SleepReport;
 use crate::snapshot::Snapshot;
 
 /// The report of one disk queue.
@@ -106,6 +108,21 @@ pub struct DiskReport {
     /// What file sets got of the disk.
     #[serde(default)]
     pub file_sets: FileSetUse,
+    /// The files that cost the disk most, in all or lately; the heaviest first.
+    #[serde(default)]
+    pub files: Vec<FileCost>,
+    /// The programs that cost it most.
+    #[serde(default)]
+    pub programs: Vec<ProgramCost>,
+    /// Reads that began after a pause of ten seconds or more.
+    #[serde(default)]
+    pub pauses: u64,
+    /// Of these, the reads that took as long as a disk takes to spin up.
+    #[serde(default)]
+    pub spin_ups: u64,
+    /// Whether the disk sleeps, and how long it was awake; only with `--quiet`.
+    #[serde(default)]
+    pub sleep: Option<SleepReport>,
 }
 
 /// What file sets got of a disk. Their readers take ranges of files in any order.
@@ -131,9 +148,16 @@ impl DiskReport {
         (self.media_rate > 0.0).then(|| (self.ledger.disk as f64 / self.media_rate).min(self.disk_ms / 1e3))
     }
 
-    /// The report of the disk of this name.
+    /// Times that the disk was woken up, as far as is known: seen to sleep before or, if the disk does not
+    /// tell, by the time of its reads.
+    pub fn spin_ups_known(&self) -> u64 {
+        self.sleep.map_or(0, |sleep| sleep.spin_ups).max(self.spin_ups)
+    }
+
+    /// The report of the disk of this name. Looks up names of files.
     pub fn of(name: &str, snapshot: &Snapshot) -> DiskReport {
         let s = &snapshot.engine;
+        let (files, programs) = costs::report(&snapshot.costs);
         DiskReport {
             name: name.to_string(),
             requests: s.requests,
@@ -181,6 +205,11 @@ impl DiskReport {
                 bytes_untaken_now: s.file_sets.bytes_untaken,
                 disk_ms: s.file_sets.disk_time.as_millis_f64(),
             },
+            files,
+            programs,
+            pauses: s.pauses,
+            spin_ups: s.spin_ups,
+            sleep: None,
         }
     }
 }

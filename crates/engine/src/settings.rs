@@ -70,11 +70,17 @@ impl Settings {
         self.next_files && self.policy.mode == Mode::Both && self.policy.ahead.is_some()
     }
 
+    /// Whether disks may sleep between long reads.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.policy.follows() && self.policy.ahead.as_ref().is_some_and(|ahead| ahead.quiet)
+    }
+
     /// Finds out which of the mounted disks (or of those under these folders) seek, and whether each is
-    /// served. Empty if that does not matter, because every disk is served or nothing is read. Waits two
-    /// seconds at most; the flag decides about a disk that is not known by then.
+    /// served. Empty if that does not matter, because every disk is served or nothing is read, and if it
+    /// would wake disks that sleep. Waits two seconds at most; the flag decides about a disk that is not
+    /// known by then.
     pub fn survey(&self, folders: Option<&[PathBuf]>) -> Vec<KindReport> {
-        if self.include_ssd || matches!(self.policy.mode, Mode::Off | Mode::Track) {
+        if self.include_ssd || self.is_quiet() || matches!(self.policy.mode, Mode::Off | Mode::Track) {
             return Vec::new();
         }
         self.kinds.survey(folders, &self.profiles, SURVEY_MAX)

@@ -8,6 +8,7 @@ use seekless_base::{Lba, Nanos};
 use seekless_kernel::prefetch::Brought;
 use seekless_policy::{Histogram, Outcome, Stats};
 
+use crate::costs::SharedCosts;
 use crate::lock;
 
 /// The state of a disk thread.
@@ -26,6 +27,8 @@ pub struct Snapshot {
     pub pinned: Arc<AtomicUsize>,
     /// Files that were read before their readers opened them.
     pub next_files: Arc<Mutex<seekless_policy::successors::Stats>>,
+    /// What files and programs cost the disk.
+    pub(crate) costs: SharedCosts,
     /// The last read error.
     pub last_error: Option<String>,
     /// The measured media rate, bytes a second; 0 without a profile.
@@ -44,8 +47,13 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    pub(crate) fn new(pinned: Arc<AtomicUsize>, media_rate: f64, parts: Vec<Lba>) -> Statistics {
-        let own = Snapshot { pinned, media_rate, parts, ..Snapshot::default() };
+    pub(crate) fn new(
+        pinned: Arc<AtomicUsize>,
+        media_rate: f64,
+        parts: Vec<Lba>,
+        costs: SharedCosts,
+    ) -> Statistics {
+        let own = Snapshot { pinned, media_rate, parts, costs, ..Snapshot::default() };
         Statistics { published: Arc::new(Mutex::new(own.clone())), own, idle_since: None }
     }
 

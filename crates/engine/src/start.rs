@@ -13,9 +13,10 @@ use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::pool::MemoryUse;
 use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, MemoryLimit, OrderKind, Sizing};
 
-use crate::aside::Aside;
 use crate::bitrates::Bitrates;
+use crate::costs::CostMeter;
 use crate::decisions::DiskLog;
+use crate::deleted_files::FileThread;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
 use crate::door::Message;
@@ -26,7 +27,9 @@ use crate::missed::Missed;
 use crate::next_files::{NextFiles, PrefetchedFiles};
 use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
+use crate::programs::Programs;
 use crate::settings::Settings;
+use crate::sleep::Sleep;
 use crate::snapshot::{Snapshot, Statistics};
 use crate::volume::{Renewed, Volume};
 use crate::worker::{DiskThreads, Workers, short_name};
@@ -56,6 +59,10 @@ pub(crate) struct AllDisks {
     pub(crate) prefetched: Arc<PrefetchedFiles>,
     /// Files that disk threads have opened again.
     pub(crate) open: Arc<Mutex<HashSet<FileId>>>,
+    /// The programs that read.
+    pub(crate) programs: Arc<Programs>,
+    /// Disks that may sleep; `None` without `--quiet`.
+    pub(crate) sleep: Option<Arc<Sleep>>,
 }
 
 /// What the topology says about the disk of a thread.
@@ -77,7 +84,10 @@ impl DiskThread {
         settings: &Settings,
         all: AllDisks,
     ) -> io::Result<DiskThread> {
-        let AllDisks { memory, rests, bitrates, prefetched, open } = all;
+        let AllDisks { memory, rests, bitrates, prefetched, open, programs, sleep } = all;
+        if let Some(sleep) = &sleep {
+            sleep.watch(name);
+        }
         let number = memory.join();
         let limit = Machine::default().limit(&memory, number, MemoryUse::default());
         let Setup { disk, config, kinds, volume } = Setup::of(name, topology, settings, limit);
@@ -87,14 +97,15 @@ impl DiskThread {
         // Twice the queue: requests that the engine will pass are answered quickly and may come in bursts.
         let (sender, messages) = bounded(config.queue_max.saturating_mul(2).min(1 << 16));
         let (workers, reports) = Workers::start(name, config.in_flight)?;
-        let aside = Aside::start(name, workers.reporter())?;
+        let file_thread = FileThread::start(name, workers.reporter())?;
         let threads = workers.threads();
         let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
         let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
         // For a file system on several disks, clients give addresses of the file system.
         let parts = if volume.is_some() { Vec::new() } else { config.parts.clone() };
         let pinned = pinner.as_ref().map_or_else(Arc::default, Pinner::count);
-        let statistics = Statistics::new(pinned, media_rate, parts);
+        let costs = CostMeter::on(config.parts.clone(), programs);
+        let statistics = Statistics::new(pinned, media_rate, parts, costs.shared());
         let (snapshot, began) = (statistics.published(), Instant::now());
         let next_files = settings
             .foretells()
@@ -102,7 +113,7 @@ impl DiskThread {
             .transpose()?;
         let replaced = Arc::<AtomicBool>::default();
         let volume = volume.map(|volume| Renewed::new(volume, replaced.clone()));
-        let files = OpenFiles::on(volume, open, aside);
+        let files = OpenFiles::on(volume, open, file_thread);
         let body = DiskLoop {
             engine,
             log,
@@ -110,11 +121,13 @@ impl DiskThread {
             workers,
             files,
             missed: Missed::default(),
+            costs,
             pending: HashMap::new(),
             pinner,
             bitrates,
             bitrates_told: 0,
             next_files,
+            sleep,
             kinds,
             disk,
             memory,

@@ -17,7 +17,7 @@ use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, Mode, RequestId, Taken};
 
 use crate::addresses::Edition;
-use crate::aside::Left;
+use crate::deleted_files::Left;
 use crate::devices::{Devices, Place};
 use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, readable_file};
 use crate::engine::Engine;
@@ -29,6 +29,8 @@ use crate::opener::Opener;
 pub struct ForwardedCall {
     /// Its reader, as far as the door distinguishes readers: the user id, else 0.
     pub reader: u32,
+    /// The process or thread that calls, in our process namespace; 0 if it is not known.
+    pub pid: u32,
     /// Which file.
     pub file: FileId,
     /// Its size and time of change.
@@ -58,6 +60,7 @@ impl ForwardedCall {
         let (resident, look_upto) = (None, 0);
         Ok(ForwardedCall {
             reader: 0,
+            pid: 0,
             file,
             edition,
             want,
@@ -245,6 +248,7 @@ impl Engine {
             on_answer,
             source,
             reader: call.reader,
+            pid: call.pid,
             file: call.file,
             edition: call.edition,
             need_offset: want.offset(),
@@ -312,10 +316,10 @@ impl Engine {
         }
         let place = Devices::place(self.devices(), call.file, source.as_fd(), Instant::now());
         let Ok(Place::Reader { index, start, steps }) = place else { return };
-        let (reader, file, edition) = (call.reader, call.file, call.edition);
+        let (reader, pid, file, edition) = (call.reader, call.pid, call.file, call.edition);
         let (offset, len) = (call.want.offset(), call.want.len());
         let source = Arc::new(source);
-        let hit = Hit { source, reader, file, edition, offset, len, taken, start, steps };
+        let hit = Hit { source, reader, pid, file, edition, offset, len, taken, start, steps };
         let _ = lock(self.devices()).send(index, Message::Hit(Box::new(hit)));
     }
 
@@ -388,12 +392,15 @@ impl Devices {
     /// Reports a read that is done. For a door that reports many under one lock; others call
     /// [`Engine::read`]. `reader`: see [`ForwardedCall::reader`].
     pub fn read(&self, reader: u32, file: FileId, offset: u64, len: u64) -> Reported {
-        self.read_taken(reader, file, offset, len, Taken::All)
+        self.access(Message::Access { reader, pid: 0, file, offset, len, taken: Taken::All }, file)
     }
 
-    /// Reports a read of which `taken` says how much was taken.
-    pub fn read_taken(&self, reader: u32, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
-        let access = Message::Access { reader, file, offset, len, taken };
+    /// Reports a read by this process (0: not known) of which `taken` says how much was taken.
+    pub fn read_taken(&self, pid: u32, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
+        self.access(Message::Access { reader: 0, pid, file, offset, len, taken }, file)
+    }
+
+    fn access(&self, access: Message, file: FileId) -> Reported {
         match self.reader_of(file).map(|index| self.send(index, access)) {
             Some(Ok(())) => Reported::Taken,
             Some(Err(_)) => Reported::Dropped,
@@ -403,8 +410,10 @@ impl Devices {
 
     /// Reports that the kernel reads bytes from here on because a program waits for them. The bytes behind
     /// them are brought in as if a call waited for them, if the thread knows the file. No call is answered.
-    pub fn missed(&self, file: FileId, offset: u64) -> Reported {
-        match self.reader_of(file).map(|index| self.send(index, Message::Missed { file, offset })) {
+    /// `pid`: as [`ForwardedCall::pid`].
+    pub fn missed(&self, pid: u32, file: FileId, offset: u64) -> Reported {
+        let missed = Message::Missed { pid, file, offset };
+        match self.reader_of(file).map(|index| self.send(index, missed)) {
             Some(Ok(())) => Reported::Taken,
             Some(Err(_)) => Reported::Dropped,
             None => Reported::Unknown,

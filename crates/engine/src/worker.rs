@@ -65,7 +65,7 @@ pub(crate) enum Report {
         id: ReadId,
         upto: u64,
     },
-    /// Bytes that were read ahead and are not in memory any more ([`crate::aside`]).
+    /// Bytes that were read ahead and are not in memory any more ([`crate::deleted_files`]).
     Missing {
         file: FileId,
         offset: u64,

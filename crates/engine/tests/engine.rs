@@ -343,3 +343,54 @@ fn a_log_of_the_engine_replays() {
         println!("skipped: everything was in memory, nothing was decided");
     }
 }
+
+#[test]
+fn a_read_is_charged_to_its_file_and_to_the_program_that_asked() {
+    let engine = engine(|_| {});
+    let (mut path, file) = (String::new(), cold_file(4));
+    let until = Instant::now() + NEVER;
+    // The program of a process is looked up beside its first read.
+    for round in 0.. {
+        fadvise(file.as_fd(), 0, None, Advice::DontNeed).unwrap();
+        let (told, answer) = mpsc::channel();
+        let on_answer = move |_: Completion<'_>| {
+            let _ = told.send(());
+        };
+        let call = ForwardedCall::of(file.as_fd(), 0, 1 << 20).unwrap();
+        let call = ForwardedCall { pid: std::process::id(), ..call };
+        match engine.submit(call, &mut InProcess::new(file.as_fd(), Box::new(on_answer))).unwrap() {
+            Submitted::Blocked(_) => answer.recv_timeout(NEVER).unwrap(),
+            Submitted::Resident { .. } if round == 0 => {
+                return println!("skipped: files stay in memory here");
+            }
+            Submitted::Resident { .. } => {}
+        }
+        // The end of the piece may come after the answer.
+        std::thread::sleep(Duration::from_millis(20));
+        let disks = engine.statistics();
+        let disk = disks.iter().find(|d| d.reads > 0).unwrap();
+        let known = disk.programs.iter().find(|p| !p.program.name.is_empty());
+        if let (Some(program), Some(of)) = (known, disk.files.first()) {
+            assert_eq!(program.program.user, Some(rustix::process::getuid().as_raw()));
+            assert!(program.cost.reads > 0 && program.cost.disk_ms > 0.0, "{program:?}");
+            assert!(of.cost.reads >= program.cost.reads && of.cost.bytes >= M, "{of:?}");
+            path.clone_from(&of.path);
+            break;
+        }
+        assert!(Instant::now() < until, "{disk:?}");
+    }
+    assert_eq!(path, file._path.to_str().unwrap());
+    // All of the disk's time has been charged.
+    let settled = || {
+        let disks = engine.statistics();
+        let disk = disks.iter().find(|d| d.reads > 0)?;
+        let of_files: f64 = disk.files.iter().map(|f| f.cost.disk_ms).sum();
+        let of_programs: f64 = disk.programs.iter().map(|p| p.cost.disk_ms).sum();
+        let near = |sum: f64| (sum - disk.disk_ms).abs() <= 0.05 * disk.disk_ms + 1.0;
+        (disk.in_flight_now == 0 && near(of_files) && near(of_programs)).then_some(())
+    };
+    while settled().is_none() {
+        assert!(Instant::now() < until, "{:?}", engine.statistics());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -3,8 +3,27 @@
 use std::env;
 use std::path::PathBuf;
 
+use clap::Args;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::state::{self, StateError};
+
+/// Which running daemon a command talks to.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SocketOption {
+    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+impl SocketOption {
+    /// The socket that was named, or that of [`socket`].
+    ///
+    /// # Errors
+    /// Those of [`socket`].
+    pub fn path(&self) -> Result<PathBuf, Fault> {
+        self.socket.clone().map_or_else(socket, Ok)
+    }
+}
 
 /// The path of a daemon's socket, for a client: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder.
 ///

@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use seekless_base::{Bytes, Exit, Fault};
-use seekless_engine::{BitratesReport, DiskReport, MetadataReport};
+use seekless_engine::{BitratesReport, DiskReport, MetadataReport, Program};
 use seekless_output::write_line;
 use seekless_policy::memory::MemoryReport;
 use serde::{Deserialize, Serialize};
@@ -337,6 +337,19 @@ pub fn horizon(memory: &MemoryReport) -> String {
     }
 }
 
+/// Programs named in a line of the status.
+const PROGRAMS_SAID: usize = 3;
+
+/// A program, for people: its name, and its control group if that has another name.
+pub fn program_name(program: &Program) -> String {
+    let Program { name, group, .. } = program;
+    match (name.is_empty(), group.is_empty() || group.strip_suffix(".service") == Some(name)) {
+        (true, _) => "(not known)".into(),
+        (false, true) => name.clone(),
+        (false, false) => format!("{name} ({group})"),
+    }
+}
+
 /// For people.
 impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -393,6 +406,29 @@ impl fmt::Display for StatusReport {
                 Bytes(d.ledger.cached).as_mb(),
                 horizon(m)
             )?;
+            let cost = |c: &seekless_engine::ProgramCost| {
+                format!("{} {:.0} %", program_name(&c.program), 100.0 * c.cost.disk_ms / d.disk_ms.max(1e-9))
+            };
+            let most: Vec<String> = d.programs.iter().take(PROGRAMS_SAID).map(cost).collect();
+            if !most.is_empty() {
+                write_line!(f, "{}: of its busy time {}", d.name, most.join(", "))?;
+            }
+            if let Some(sleep) = &d.sleep {
+                let state = match sleep.asleep {
+                    Some(true) => "sleeps",
+                    Some(false) => "is awake",
+                    None => "does not tell whether it sleeps",
+                };
+                write_line!(
+                    f,
+                    "{}: it {state}; awake {:.0} s, {} spin-ups, {} reads after a pause, last used {:.0} s ago",
+                    d.name,
+                    sleep.awake_s,
+                    d.spin_ups_known(),
+                    d.pauses,
+                    sleep.unused_s
+                )?;
+            }
         }
         if let Some(kept) = &self.metadata {
             write_line!(

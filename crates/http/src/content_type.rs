@@ -1,4 +1,4 @@
-//! Content types by file name. The bytes are never looked at: that would be a read nobody asked for.
+//! Content types by file name. The bytes are never examined: that would cost a read that no client requested.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub fn of(path: &Path) -> &'static str {
         "txt" | "md" | "log" => "text/plain; charset=utf-8",
         "css" => "text/css; charset=utf-8",
         "js" | "mjs" => "text/javascript; charset=utf-8",
-        // Video that the table below names by registrations nobody uses.
+        // Video for which the table below has registered types that are not in use.
         "m4s" => "video/iso.segment",
         "ts" => "video/mp2t",
         "mpd" => "application/dash+xml",

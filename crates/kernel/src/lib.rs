@@ -41,6 +41,8 @@ pub mod peer;
 #[cfg(feature = "full")]
 pub mod perf;
 #[cfg(feature = "full")]
+pub mod power;
+#[cfg(feature = "full")]
 pub mod prefetch;
 #[cfg(feature = "full")]
 pub mod queue;

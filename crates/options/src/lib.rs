@@ -7,18 +7,18 @@
 //!
 //! Must not know: the doors, and the other options of a command.
 
-mod file_sets;
+mod named;
+mod parameters;
 mod policy;
 mod preset;
 mod queue;
-mod table2;
 mod values;
 
-pub use file_sets::FileSetOptions;
+pub use named::{named, parsed};
+pub use parameters::{MOVED, Parameters};
 pub use policy::PolicyOptions;
 pub use preset::Preset;
 pub use queue::QueueOptions;
-pub use table2::Table2;
 pub use values::{on_off, seconds, week_at_most};
 
 /// Heading of the options for comparisons with the papers.

@@ -4,13 +4,12 @@ use clap::Args;
 use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_policy::memory::BUDGET_MIN;
 use seekless_policy::sizing::bitrate::BitrateRule;
-use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::AdjustBy;
 use seekless_policy::{
     AheadConfig, Config, DEFAULT_PREFETCH, LongestWait, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
 
-use crate::{BOUNDS, PAPERS, Preset, Table2, on_off, seconds};
+use crate::{BOUNDS, PAPERS, Parameters, Preset, on_off, seconds};
 
 /// Largest fixed size.
 pub(crate) const PREFETCH_MAX: Bytes = Bytes::gib(1);
@@ -41,14 +40,14 @@ pub struct PolicyOptions {
     /// machine or control group]
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
+    /// Let disks sleep: read for all streams at once, as much as the budget holds, then nothing until the
+    /// first of them is about to run dry; nothing of Seekless's own wakes one. For disks with little to do
+    #[arg(long)]
+    pub quiet: bool,
     /// How long a client may wait because the pieces of others are long: a time of 1ms to 1h, auto (about as
     /// long as with the kernel's own read-ahead), or off (only throughput counts)
     #[arg(long, default_value = "auto", value_name = "WAIT", help_heading = BOUNDS)]
     pub longest_wait: LongestWait,
-    /// Ignored. While memory is short, the bytes that are used last always leave first. The next release
-    /// refuses this option.
-    #[arg(long, value_name = "WHEN", hide = true)]
-    pub drop_behind: Option<String>,
     /// Pass a request after its disk has read nothing for this many seconds (0.01 to 1000000); its caller
     /// then reads for itself
     #[arg(
@@ -76,36 +75,36 @@ pub struct PolicyOptions {
     /// or a table BYTES_PER_S=FACTOR,... [default: with --prefetch auto sqrt for known bitrates, else same]
     #[arg(long, value_name = "RULE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub scale: Option<BitrateRule>,
-    /// With --prefetch competitive: begin each stream with 16 pages and double them, as the paper does,
-    /// instead of reading the whole length at once
-    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
-    pub slow_start: bool,
-    /// With --prefetch auto: the parameters of the paper's Table 2, under its names
+    /// Largest automatic or competitive size, 4KiB to 4GiB
+    #[arg(long, default_value = "32MiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
+    pub size_max: Bytes,
+    /// The papers' parameters
     #[command(flatten)]
-    pub table2: Table2,
+    pub parameters: Parameters,
 }
 
 impl PolicyOptions {
     /// The configuration that the options give in this mode.
     ///
     /// # Errors
-    /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy does
-    /// not extend reads, or by the model without the streams that it needs.
+    /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy
+    /// does not extend reads, or by the model without the streams that it needs.
     pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
         let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let preset = self.preset.unwrap_or_default().values();
         let ahead = self.ahead.unwrap_or(preset.ahead);
         let mut config = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
         config.small_in_flight = preset.small_in_flight;
-        let size_max = self.table2.size_max;
+        let (size_max, parameters) = (self.size_max, self.parameters.values()?);
+        parameters.apply(&mut config);
         // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
         // a fixed size; a preset's automatic one does not apply.
         let found = if mode == Mode::Both { preset.prefetch } else { Prefetch::Fixed(DEFAULT_PREFETCH) };
         let prefetch = self.prefetch.unwrap_or(found);
         let by_default = if ahead { preset.adjust_by } else { AdjustBy::Gradient };
-        let adjust_by = self.table2.adjust_by.unwrap_or(by_default);
+        let adjust_by = parameters.adjust_by.unwrap_or(by_default);
         // Checked whatever the size is, so that a mistake is not met later.
-        let params = self.table2.params(adjust_by)?;
+        let params = parameters.params(adjust_by, size_max)?;
         match prefetch {
             Prefetch::Fixed(size) => {
                 let page = Bytes(PAGE);
@@ -122,7 +121,7 @@ impl PolicyOptions {
             }
             Prefetch::Auto if !ahead && adjust_by == AdjustBy::Model => {
                 return usage(
-                    "--adjust-by model needs --ahead on; write that, or --adjust-by gradient".into(),
+                    "--parameter adjust-by=model needs --ahead on; write that, or adjust-by=gradient".into(),
                 );
             }
             Prefetch::Auto => {
@@ -130,9 +129,12 @@ impl PolicyOptions {
                 config.read_max = config.read_max.max(size_max);
             }
             Prefetch::Competitive => {
-                config.sizing = Sizing::Competitive(if self.slow_start { Start::Slow } else { Start::Depth });
+                config.sizing = Sizing::Competitive(parameters.start());
                 config.read_max = config.read_max.max(size_max);
             }
+        }
+        if self.quiet && (!ahead || mode != Mode::Both) {
+            return usage("--quiet reads long ahead, so it needs --mode both and --ahead on".into());
         }
         if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
             return usage(format!(
@@ -150,10 +152,19 @@ impl PolicyOptions {
             budget: self.budget,
             hold: self.hold.unwrap_or(preset.hold),
             longest_wait: self.longest_wait,
+            quiet: self.quiet,
             ..AheadConfig::default()
         });
-        config.start_size = self.table2.start_size;
+        config.start_size = parameters.start_size;
         Ok(config)
+    }
+
+    /// Whether all disks share one queue; a driver with several disks asks.
+    ///
+    /// # Errors
+    /// Those of [`PolicyOptions::config`] about the papers' parameters.
+    pub fn single_queue(&self) -> Result<bool, Fault> {
+        Ok(self.parameters.values()?.single_queue)
     }
 
     /// The same options as arguments for another command.
@@ -163,6 +174,7 @@ impl PolicyOptions {
             format!("--preset={}", self.preset.unwrap_or_default().name()),
             format!("--longest-wait={}", self.longest_wait),
             format!("--stall-timeout={}", self.stall_timeout),
+            format!("--size-max={}", self.size_max),
         ];
         words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
         words.extend(self.order.map(|o| format!("--order={}", o.name())));
@@ -171,8 +183,8 @@ impl PolicyOptions {
         words.extend(self.budget.map(|b| format!("--budget={b}")));
         words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
         words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
-        words.extend(self.slow_start.then(|| "--slow-start".to_string()));
-        words.extend(self.table2.to_args());
+        words.extend(self.quiet.then(|| "--quiet".to_string()));
+        words.extend(self.parameters.to_args());
         words
     }
 }
@@ -181,6 +193,7 @@ impl PolicyOptions {
 mod tests {
     use super::*;
     use clap::{CommandFactory, Parser};
+    use seekless_policy::sizing::competitive::Start;
     use seekless_policy::sizing::controller::Params;
 
     #[derive(Parser)]
@@ -203,19 +216,22 @@ mod tests {
     fn what_is_out_of_range_is_named() {
         let fault = |words: &[&str]| choice(words).map(|_| ()).unwrap_err().message;
         assert!(fault(&["--prefetch", "2GiB"]).contains("--prefetch 2GiB"));
-        assert!(fault(&["--adjust-by", "model", "--ahead", "off"]).contains("--ahead on"));
+        assert!(fault(&["--parameter", "adjust-by=model", "--ahead", "off"]).contains("--ahead on"));
         for budget in ["0", "1B", "8191KiB"] {
             assert!(fault(&["--budget", budget]).contains("write 8MiB or more"), "{budget}");
         }
         assert!(choice(&["--budget", "8MiB"]).is_ok());
-        assert!(fault(&["--adjust-busy", "1.5"]).contains("--adjust-busy = 1.5"));
-        assert!(fault(&["--adjust-interval", "0"]).contains("--adjust-interval"));
-        assert!(fault(&["--start-size", "64MiB"]).contains("--start-size"));
-        assert!(fault(&["--start-size", "1B"]).contains("4KiB to --size-max"));
-        assert!(fault(&["--step-size", "0B"]).contains("--step-size"));
-        assert!(fault(&["--score-deflation-factor=2"]).contains("--score-deflation-factor"));
+        assert!(fault(&["--quiet", "--ahead", "off"]).contains("--ahead on"));
+        assert!(fault(&["--quiet", "--preset", "libception"]).contains("--ahead on"));
+        assert!(fault(&["--parameter", "adjust-busy=1.5"]).contains("--parameter adjust-busy = 1.5"));
+        assert!(fault(&["--parameter", "adjust-interval=0"]).contains("adjust-interval"));
+        assert!(fault(&["--parameter", "start-size=64MiB"]).contains("start-size = 64MiB"));
+        assert!(fault(&["--parameter", "start-size=1B"]).contains("4KiB to --size-max"));
+        assert!(fault(&["--parameter", "step-size=0B"]).contains("step-size"));
+        assert!(fault(&["--parameter=score-deflation-factor=2"]).contains("score-deflation-factor"));
         // Said of a size that is not even automatic, before anybody relies on it.
-        assert!(fault(&["--prefetch", "4MiB", "--adjust-evict", "200"]).contains("--adjust-evict"));
+        assert!(fault(&["--prefetch", "4MiB", "--parameter", "adjust-evict=200"]).contains("adjust-evict"));
+        assert!(fault(&["--size-max", "8KiB"]).starts_with("--size-max = 8KiB is out of range"));
     }
 
     #[test]
@@ -276,10 +292,11 @@ mod tests {
     fn the_words_for_another_command_mean_the_same() {
         for words in [
             &[][..],
-            &["--preset", "asap", "--hold", "on", "--adjust-interval", "90ms"],
-            &["--prefetch", "auto", "--start-size", "3MiB", "--adjust-interval", "7.5", "--scale", "0.45"],
-            &["--prefetch", "competitive", "--slow-start", "--size-max", "16MiB", "--ahead", "off"],
-            &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB"],
+            &["--preset", "asap", "--hold", "on", "--parameter", "adjust-interval=90ms,in-flight=2"],
+            &["--prefetch", "auto", "--parameter", "start-size=3MiB", "--parameter", "adjust-interval=7.5"],
+            &["--prefetch", "competitive", "--parameter=slow-start=true", "--size-max=16MiB", "--ahead=off"],
+            &["--quiet", "--budget", "2GiB"],
+            &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB", "--scale", "0.45"],
         ] {
             let again = parsed(words).to_args();
             let again: Vec<&str> = again.iter().map(String::as_str).collect();
@@ -301,7 +318,7 @@ mod tests {
         for person in ["--preset", "--prefetch", "--ahead", "--budget"] {
             assert!(short.contains(person) && long.contains(person), "{person}");
         }
-        for paper in ["--adjust-busy", "--score-deflation-factor", "--slow-start", "--answer-late"] {
+        for paper in ["--parameter", "--scale", "--bitrate "] {
             assert!(!short.contains(paper) && !long.contains(paper), "{paper}");
         }
     }

@@ -48,7 +48,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// longer than a daemon lets a request wait.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(WAIT_MS_MAX + 5_000);
 
-/// The window halves if more than one in so many bytes was read twice. At half of it a tenth of the disk's
+/// The window halves if more than one byte in this number was read twice. At half of it a tenth of the disk's
 /// time is lost; at double, reads of other programs in the group shrink the window.
 const AGAIN: u64 = 20;
 
@@ -510,7 +510,7 @@ impl<C: Consumer> Ahead<C> {
         self.consumer.give(file.item)
     }
 
-    /// Bytes that are read of so many, and bytes that they count in the window.
+    /// How many of these bytes there is room to read, and how many they count in the window.
     fn room_for(&self, bytes: u64) -> (u64, u64) {
         let (size, page) = (self.window.size(), residency::page_bytes());
         let len = bytes.min(size);

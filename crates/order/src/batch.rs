@@ -32,7 +32,7 @@ pub(crate) struct Batch {
     pub(crate) in_memory: bool,
 }
 
-/// Bounds of a batch of so many paths.
+/// Bounds of a batch of `paths` paths.
 pub(crate) fn limits(paths: u32) -> Limits {
     Limits { items: paths as usize, bytes: BATCH_BYTES }
 }

@@ -9,12 +9,11 @@
 //! sparse member of the GNU format. Its header says where the data lie, four stretches in itself and 21 in
 //! each block behind it.
 
-use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault};
@@ -22,8 +21,7 @@ use serde::Serialize;
 use tar::{Builder, EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 use crate::ahead::AheadSummary;
-use crate::batch::BATCH_PATHS;
-use crate::cli::{self, standard};
+use crate::cli::{self, ListOptions, standard};
 use crate::holes::{self, Stretch};
 use crate::look::{self, By, How};
 use crate::set::{Item, Options, Set, WINDOW};
@@ -56,28 +54,14 @@ const STRETCHES_MAX: usize = 65_536;
 #[derive(Args, Debug)]
 #[command(after_help = "Example: seekless cat-set /srv/photos | ssh backup 'tar x -C /srv/copy'")]
 pub struct CatSetArgs {
-    /// Files and folders [default: a list from standard input]
-    #[arg(value_name = "PATH")]
-    paths: Vec<OsString>,
-    /// Paths of the list end with a zero byte instead of a newline
-    #[arg(short = '0', long)]
-    null: bool,
+    #[command(flatten)]
+    list: ListOptions,
     /// Sort by address (of a file's first bytes on its disk), inode (number) or listed (not at all)
     #[arg(long, value_enum, default_value_t = By::Address)]
     by: By,
     /// Read files into memory at most SIZE before they are written; 0 leaves that to the kernel
     #[arg(long, value_name = "SIZE", default_value_t = Bytes(WINDOW))]
     ahead: Bytes,
-    /// Read in this process even if a daemon answers
-    #[arg(long, hide_short_help = true)]
-    no_daemon: bool,
-    /// Most paths that are sorted together, 1 to 10000000; it bounds memory
-    #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    batch: u32,
-    /// Write a summary as JSON to FILE; without FILE to standard output, in place of the stream
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// `--json`.
@@ -114,7 +98,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     if args.ahead != Bytes::ZERO {
         cli::enough(args.ahead)?;
     }
-    let nowhere = args.json.as_deref().is_some_and(seekless_output::is_stdout);
+    let nowhere = args.list.json.is_stdout();
     if !nowhere && io::stdout().is_terminal() {
         let text = "a tar stream is not for a terminal: send standard output to a pipe or to a file";
         return Err(Fault::new(Exit::Usage, text));
@@ -127,21 +111,21 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
         let _ = rustix::pipe::fcntl_setpipe_size(to, PIPE);
     }
     let out = Out { to, buffer: vec![0; BUFFER].into_boxed_slice(), filled: 0 };
-    let end = if args.null { b'\0' } else { b'\n' };
+    let end = args.list.end();
     // Standard output may be a file of the set.
     let own = match nowhere {
         true => None,
         false => rustix::fs::fstat(io::stdout()).ok().map(|stat| (stat.st_dev, stat.st_ino)),
     };
-    let list = List::new(cli::from(args.paths, end)?, None, true);
+    let list = List::new(cli::from(args.list.paths, end)?, None, true);
     let options = Options {
         window: args.ahead.0,
         // No longer than the window becomes, so that a long file is read ahead to its end.
         range_max: LEAST.min(args.ahead.0),
         by: args.by,
         folders: true,
-        batch: args.batch,
-        daemon: !args.no_daemon,
+        batch: args.list.batch,
+        daemon: !args.list.no_daemon,
     };
     let set = Set::of(list, &options);
     let set = set.map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))?.without_holes();
@@ -153,7 +137,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     stream.sums.failures = stream.tally.failures;
     stream.sums.batches = stream.set.counts().batches;
     stream.sums.ahead = stream.set.ahead();
-    if let Some(to) = &args.json {
+    if let Some(to) = args.list.json.path() {
         seekless_output::json(to, &stream.sums)?;
     }
     match written {

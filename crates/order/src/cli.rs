@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 
 use clap::Args;
 use rustix::fs::FileType;
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_kernel::residency;
+use seekless_output::JsonOption;
 
 use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
 use crate::batch::{self, BATCH_PATHS, Batch};
@@ -33,12 +33,8 @@ const BUFFER: usize = 64 << 10;
     after_help = "Example: find . -type f -print0 | seekless order -0 --ahead 256MiB | xargs -0 -n 64 -P 4 sha256sum"
 )]
 pub struct OrderArgs {
-    /// Paths [default: a list from standard input]
-    #[arg(value_name = "PATH")]
-    paths: Vec<OsString>,
-    /// End paths with a zero byte instead of a newline, in the list and in the output
-    #[arg(short = '0', long)]
-    null: bool,
+    #[command(flatten)]
+    list: ListOptions,
     /// Sort by address (of a file's first bytes on its disk), inode (number; opens no file) or listed (not at
     /// all) [default: address; if standard output is a pipe, files in memory come as listed]
     #[arg(long, value_enum)]
@@ -50,16 +46,33 @@ pub struct OrderArgs {
     /// taken from the pipe [default: off]
     #[arg(long, value_name = "SIZE")]
     ahead: Option<Bytes>,
-    /// With --ahead: read in this process even if a daemon answers
-    #[arg(long, requires = "ahead", hide_short_help = true)]
-    no_daemon: bool,
+}
+
+/// Options of `order` and `cat-set`.
+#[derive(Args, Debug)]
+pub(crate) struct ListOptions {
+    /// Paths [default: a list from standard input]
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+    /// End paths with a zero byte instead of a newline
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+    /// Read ahead in this process even if a daemon answers
+    #[arg(long, hide_short_help = true)]
+    pub(crate) no_daemon: bool,
     /// Most paths that are sorted together, 1 to 10000000; it bounds memory
     #[arg(long, default_value_t = BATCH_PATHS, value_name = "N", hide_short_help = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    batch: u32,
-    /// Write a summary as JSON to FILE; without FILE to standard output, in place of the paths
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(crate) batch: u32,
+    #[command(flatten)]
+    pub(crate) json: JsonOption,
+}
+
+impl ListOptions {
+    /// The byte behind each path of a list.
+    pub(crate) fn end(&self) -> u8 {
+        if self.null { b'\0' } else { b'\n' }
+    }
 }
 
 /// Where paths go.
@@ -86,18 +99,18 @@ enum Ended {
 /// # Errors
 /// `Failed`: some paths could not be ordered; the list or the output broke. `Usage`: there is no consumer.
 pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
-    let end = if args.null { b'\0' } else { b'\n' };
-    let bar_total = if args.dirs { 0 } else { args.paths.len() as u64 };
+    let end = args.list.end();
+    let bar_total = if args.dirs { 0 } else { args.list.paths.len() as u64 };
     let mut out = out(&args)?;
-    let mut list = List::new(from(args.paths, end)?, Some(end), args.dirs);
+    let mut list = List::new(from(args.list.paths, end)?, Some(end), args.dirs);
     let mut tally = Tally::new(seekless_output::bar(bar_total, "{bar:40} {pos}/{len} {eta}"));
     let mut look = Look::new(args.by.unwrap_or_default());
     // Who names an order has it, and a list that is kept is for another time.
     let looks = args.by.is_none() && !matches!(out, Out::Nowhere) && is_pipe(io::stdout());
-    let ended = go(&mut list, &mut look, &mut tally, &mut out, batch::limits(args.batch), looks, end);
+    let ended = go(&mut list, &mut look, &mut tally, &mut out, batch::limits(args.list.batch), looks, end);
     tally.bar.finish_and_clear();
     let (ahead, written) = close(out, ended);
-    if let Some(to) = &args.json {
+    if let Some(to) = args.list.json.path() {
         seekless_output::json(to, &tally.summary(&look, ahead))?;
     }
     match written {
@@ -208,7 +221,7 @@ fn close(out: Out, ended: Result<(), Ended>) -> (Option<AheadSummary>, io::Resul
 }
 
 fn out(args: &OrderArgs) -> Result<Out, Fault> {
-    let nowhere = args.json.as_deref().is_some_and(seekless_output::is_stdout);
+    let nowhere = args.list.json.is_stdout();
     let Some(size) = args.ahead else {
         let plain = || Ok(Out::Plain(BufWriter::with_capacity(BUFFER, File::from(standard(io::stdout())?))));
         return if nowhere { Ok(Out::Nowhere) } else { plain() };
@@ -220,7 +233,7 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
         return Err(Fault::new(Exit::Usage, text));
     }
     Pipe::new(stdout)
-        .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.no_daemon)), Together::new()))
+        .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.list.no_daemon)), Together::new()))
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
 }
 

@@ -1,8 +1,8 @@
-//! The daemon as a reader of sets, where one answers: ranges go there, and come back in the order of the
-//! disk, which the daemon reads for other programs and servers as well.
+//! A set that a running daemon reads: ranges are sent to it, and come back in the order of the disk, which
+//! the daemon reads for other programs and servers as well.
 //!
-//! The conversation is the one of [`seekless_wire`]'s file sets. Everything has a time limit. Whatever goes
-//! wrong, the set goes on by itself from where it is.
+//! The frames are those of file sets ([`seekless_wire`]). Every wait has a time limit. After any error this
+//! process reads the rest of the set itself.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,8 +52,8 @@ fn socket() -> Option<PathBuf> {
 }
 
 impl Daemon {
-    /// Asks the daemon for a file set with a window of so many bytes. `None`: there is no daemon, or it has
-    /// none to give.
+    /// Asks the daemon for a file set with a window of `window` bytes. `None`: there is no daemon, or it
+    /// refuses.
     pub(crate) fn ask(window: u64) -> Option<Daemon> {
         let name = CString::new(socket()?.as_os_str().as_bytes()).ok()?;
         // Not at the twin, whose name anybody may take.

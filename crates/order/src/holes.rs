@@ -1,7 +1,7 @@
 //! Where a file has data: `SEEK_DATA` and `SEEK_HOLE`.
 //!
-//! A hole has no place on the disk, and space that was allocated and never written has one that nobody need
-//! read. To read either brings zeros into memory, in the place of other files.
+//! A hole has no place on the disk. Space that was allocated and never written has one, but no data. A read
+//! of either fills memory with zeros and evicts other files.
 
 use std::os::fd::AsFd;
 
@@ -34,7 +34,7 @@ impl Stretch {
     }
 }
 
-/// Whether a file of so many bytes has fewer blocks of 512 than it takes without holes.
+/// Whether a file has fewer blocks of 512 bytes than its length takes without holes.
 pub(crate) fn lacks_blocks(bytes: u64, blocks: u64) -> bool {
     blocks.saturating_mul(BLOCK) < bytes
 }
@@ -69,7 +69,7 @@ pub(crate) fn next_data(file: impl AsFd, offset: u64, end: u64) -> Option<Stretc
     if upto <= first || first < offset { all } else { Some(Stretch { offset: first, len: upto - first }) }
 }
 
-/// Stretches of data between `offset` and `end`, the first so many at most. A hole shorter than
+/// The first `most` stretches of data between `offset` and `end`. A hole shorter than
 /// [`READ_ALONG`] counts as data.
 pub(crate) fn data(file: impl AsFd, offset: u64, end: u64, most: usize) -> Vec<Stretch> {
     let (mut all, mut at): (Vec<Stretch>, u64) = (Vec::new(), offset);
@@ -85,7 +85,7 @@ pub(crate) fn data(file: impl AsFd, offset: u64, end: u64, most: usize) -> Vec<S
     all
 }
 
-/// The first so many bytes of these stretches.
+/// The first `bytes` of these stretches.
 pub(crate) fn first(stretches: &[Stretch], bytes: u64) -> Vec<Stretch> {
     let mut left = bytes;
     let cut = stretches.iter().map(|stretch| {

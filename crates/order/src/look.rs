@@ -84,7 +84,7 @@ pub(crate) struct Found {
     pub(crate) device: usize,
     /// Length of a file; a folder has none.
     pub(crate) bytes: u64,
-    /// Of these, at most so many are on the disk.
+    /// Upper bound of the bytes that are on the disk.
     pub(crate) on_disk: u64,
     /// How it comes to its turn.
     pub(crate) how: How,
@@ -245,9 +245,8 @@ impl Look {
     }
 }
 
-/// Opens a file to ask about it or to read it ahead. Waits for nobody: not for the other end of a FIFO that
-/// has taken the file's place, not for the holder of a lease. Writes no access time where the owner may
-/// refrain.
+/// Opens a file to ask about it or to read it ahead. Does not block: neither on a FIFO that has taken the
+/// file's place nor on the holder of a lease. Writes no access time if the caller owns the file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let with = |flags: OFlags| {
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -34,7 +34,7 @@ pub struct Options {
     /// Most bytes that are read ahead and that the caller has not taken. Cut to half of the memory that this
     /// process may fill. 0: nothing is read ahead.
     pub window: u64,
-    /// A longer file comes as several items, ranges of at most so many bytes, one after the other. 0: every
+    /// Longest range, in bytes. A longer file comes as several items, one range after the other. 0: every
     /// file is one item. Ranges let a file that is larger than the window be read ahead to its end.
     pub range_max: u64,
     /// What to sort by.
@@ -77,8 +77,8 @@ pub struct Item {
     pub read_by: ReadBy,
 }
 
-/// A path that cannot be put in order: it is not there, is a loop of symlinks, or names neither a file nor a
-/// folder.
+/// A path that cannot be put in order: it does not exist, is a loop of symlinks, or names neither a file nor
+/// a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The path.
@@ -182,8 +182,8 @@ impl Set {
         self.counts
     }
 
-    /// The next item; `None`: every path that was added has had its turn. Failures of a batch come before its
-    /// items. Waits for the disk.
+    /// The next item; `None`: all paths that were added are done. Failures of a batch come before its items.
+    /// Waits for the disk.
     #[allow(clippy::should_implement_trait, reason = "it goes on after `None` when paths are added")]
     pub fn next(&mut self) -> Option<Result<Item, Failure>> {
         loop {

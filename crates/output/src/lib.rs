@@ -14,6 +14,7 @@
 pub mod chart;
 pub mod input;
 pub mod lines;
+mod option;
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 pub use indicatif::ProgressBar;
 use indicatif::{ProgressDrawTarget, ProgressStyle};
 pub use lines::{LogLines, escaped, joined, json_escaped, say, say_lines};
+pub use option::{HtmlOption, JsonOption};
 use rustix::fs::OFlags;
 use seekless_base::{Exit, Fault};
 use serde::Serialize;

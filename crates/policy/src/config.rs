@@ -135,6 +135,9 @@ pub struct AheadConfig {
     pub longest_wait: LongestWait,
     /// Whether arrived pieces are pinned until they are read.
     pub hold: bool,
+    /// Read for all streams at once, as much as the budget holds, and then not until one of them is about to
+    /// run dry, so that the disk may stop meanwhile.
+    pub quiet: bool,
     /// Maximum number of files kept open for their streams. A driver that has many descriptors sets more.
     pub files_max: usize,
 }
@@ -147,6 +150,7 @@ impl Default for AheadConfig {
             slack: Nanos::from_secs(1),
             longest_wait: LongestWait::Auto,
             hold: true,
+            quiet: false,
             files_max: 2048,
         }
     }

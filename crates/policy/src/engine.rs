@@ -15,12 +15,14 @@
 //! | `engine/file_sets.rs` | file sets: ranges requested, and ranges in memory and not taken |
 //! | `engine/resident.rs` | memory: arrivals, evictions, pins, bytes dropped |
 //! | `engine/foresight.rs` | memory by next use: what leaves when memory is full |
+//! | `engine/quiet.rs` | long reads and long pauses, for a disk that may stop |
 
 mod file_sets;
 mod follow;
 mod foresight;
 mod lengths;
 mod misses;
+mod quiet;
 mod resident;
 
 use alloc::boxed::Box;
@@ -45,6 +47,7 @@ use crate::{Action, Config, Event, FileId, PrefetchSize, Reason, Sizing, Stats, 
 use file_sets::Awaited;
 use follow::Following;
 pub use misses::LEFT_ALONE;
+use quiet::Quiet;
 
 /// Bound on the ranges in one list: the map of extents, hints for the driver, ranges to renew, ranges to give
 /// back again. Beyond it the oldest range or the newest hint is dropped. The map has room for four ranges of
@@ -81,6 +84,7 @@ pub struct DiskEngine {
     next_look: Nanos,
     /// What a read costs on this disk.
     service: ServiceModel,
+    quiet: Quiet,
     stats: Stats,
 }
 
@@ -123,6 +127,7 @@ impl DiskEngine {
             clock: DiskClock::default(),
             next_look: Nanos::ZERO,
             service,
+            quiet: Quiet::default(),
             stats: Stats::default(),
             config,
         }
@@ -215,6 +220,7 @@ impl DiskEngine {
         self.extents.read_submitted(file, offset, offset + len);
         let (queued, in_flight) = self.queue.load();
         self.clock.state(in_flight, queued);
+        self.quiet.began(self.now, id, in_flight);
         self.stats.in_flight_max = self.stats.in_flight_max.max(in_flight);
         Some(Action::Read { id, file, offset, len, lba })
     }
@@ -246,6 +252,7 @@ impl DiskEngine {
         stats.ledger = self.extents.totals();
         stats.disk_time = self.clock.disk_time();
         stats.size = self.size.report();
+        (stats.pauses, stats.spin_ups) = (self.quiet.pauses, self.quiet.spin_ups);
         stats.pinned_ranges = self.extents.pinned_ranges();
         stats.file_sets.disk_time = self.queue.time_of_file_sets();
         stats.file_sets.bytes_untaken = self.awaited.bytes();

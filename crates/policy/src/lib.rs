@@ -108,6 +108,7 @@
 extern crate alloc;
 
 pub mod constants;
+pub mod costs;
 pub mod decisions;
 pub mod filesets;
 pub mod ledger;

@@ -86,6 +86,10 @@ pub struct Stats {
     pub at_once: usize,
     /// Most reads ever in flight at once.
     pub in_flight_max: usize,
+    /// Reads that began after a pause of ten seconds or more.
+    pub pauses: u64,
+    /// Of these, the reads that took as long as a disk takes to spin up.
+    pub spin_ups: u64,
     /// What file sets got.
     pub file_sets: FileSetStats,
     /// Time from request to answer, of requests answered `Resident`.

@@ -227,7 +227,7 @@ fn spliced(program: &Command, path: &[String], words: Vec<OsString>, from: &[Fro
 }
 
 /// Whether the word behind this one is its value.
-fn takes_the_next(command: &Command, word: &str) -> bool {
+pub(crate) fn takes_the_next(command: &Command, word: &str) -> bool {
     let Some(long) = word.strip_prefix("--").filter(|long| !long.contains('=')) else { return false };
     let arg = command.get_arguments().find(|arg| arg.get_long() == Some(long));
     arg.is_some_and(|arg| {

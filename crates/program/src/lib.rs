@@ -8,10 +8,10 @@
 
 mod config;
 mod groups;
+mod moved;
 mod pages;
 pub mod usage;
 
-use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,6 +22,7 @@ use seekless_output::LogLines;
 
 pub use config::{ConfigArgs, ConfigOptions, DEFAULT_FILE, VARIABLE, words_in_force};
 pub use groups::grouped;
+pub use moved::MovedOption;
 pub use pages::{PageCommand, pointed};
 
 /// What every command tells about its exit status.
@@ -46,10 +47,12 @@ pub enum LogFormat {
 
 /// Runs the program `name` with the words of this process: parses them, starts the log, and carries out the
 /// command. `command` is the parser of `P` as the program shows it; if [`ConfigOptions`] are in it, a
-/// configuration file is read first. A panic is one line and status 1.
+/// configuration file is read first. `moved`: options of the release before. A panic is one line and status
+/// 1.
 pub fn run<P: Parser>(
     name: &'static str,
     command: clap::Command,
+    moved: Vec<MovedOption>,
     log: fn(&P) -> LogFormat,
     carry_out: fn(P) -> Result<ExitCode, Fault>,
 ) -> ExitCode {
@@ -62,7 +65,8 @@ pub fn run<P: Parser>(
             seekless_output::eprintln!("{name}: internal error{place}: {text}");
         }
     }));
-    let words: Vec<OsString> = std::env::args_os().collect();
+    moved::keep(moved);
+    let words = moved::rewritten(&command, std::env::args_os().collect());
     let configured = match config::configured(&command, words) {
         Ok(configured) => configured,
         Err(fault) => return ended(name, &fault),

@@ -50,7 +50,13 @@ fn program() -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    seekless_program::run("seekless-lab", program(), |lab: &SeeklessLab| lab.log.log_format, dispatch)
+    seekless_program::run(
+        "seekless-lab",
+        program(),
+        Vec::new(),
+        |lab: &SeeklessLab| lab.log.log_format,
+        dispatch,
+    )
 }
 
 fn dispatch(lab: SeeklessLab) -> Result<ExitCode, Fault> {

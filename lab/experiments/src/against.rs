@@ -12,7 +12,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use seekless_base::{Exit, Fault, Lba, Nanos};
 use seekless_model::drive::{Drive, DriveSpec, catalogue};
-use seekless_output::input;
+use seekless_output::{JsonOption, input};
 use seekless_policy::profile::DiskProfile;
 use serde::Serialize;
 use serde_json::Value;
@@ -26,9 +26,8 @@ pub struct AgainstArgs {
     /// What `seekless disk profile --json FILE` wrote
     #[arg(value_name = "FILE")]
     profile: PathBuf,
-    /// Write the comparison as JSON, to FILE or standard output
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 /// A profile is as good as its model if every figure is within this part of it.
@@ -240,6 +239,6 @@ pub fn run(args: &AgainstArgs) -> Result<Exit, Fault> {
         ))
     })?;
     let against = of_report(&args.drive, &report).map_err(named)?;
-    seekless_output::give(args.json.as_deref(), &against, || against.table())?;
+    seekless_output::give(args.json.path(), &against, || against.table())?;
     Ok(if against.worst_off > WITHIN { Exit::Failed } else { Exit::Ok })
 }

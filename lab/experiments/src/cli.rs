@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use seekless_base::{Exit, Fault, share};
-use seekless_output::give;
+use seekless_base::{Exit, Fault};
+use seekless_output::{JsonOption, give};
 
 use crate::record;
 use crate::results::Results;
@@ -17,9 +17,9 @@ use crate::{against, compare, demo, file_server, live, report, sheet, sim, small
 pub enum LabCommand {
     /// Show the scenarios that come with the program
     List {
-        /// Write the list as JSON, to FILE or standard output
-        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-        json: Option<PathBuf>,
+        /// Where the result goes
+        #[command(flatten)]
+        json: JsonOption,
     },
     /// Run a scenario; ends with status 0 only if every check holds
     Run(RunArgs),
@@ -33,36 +33,36 @@ pub enum LabCommand {
     Report {
         /// Folder of the run
         dir: PathBuf,
-        /// Also write the results as JSON, to FILE or standard output
-        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-        json: Option<PathBuf>,
+        /// Where the result goes
+        #[command(flatten)]
+        json: JsonOption,
     },
     /// Record finished runs, for the pages of docs/results
     Record {
         /// Folders of runs
         #[arg(required = true)]
         dirs: Vec<PathBuf>,
-        /// Folder of the records
-        #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
-        records: PathBuf,
-        /// Write the files written as JSON, to FILE or standard output
-        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-        json: Option<PathBuf>,
+        /// Where the records are
+        #[command(flatten)]
+        kept: RecordsOption,
+        /// Where the result goes
+        #[command(flatten)]
+        json: JsonOption,
     },
     /// Write the pages of docs/results from the recorded runs
     Docs {
         /// Write nothing; end with status 1 if a page is not what the records give
         #[arg(long)]
         check: bool,
-        /// Folder of the records
-        #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
-        records: PathBuf,
+        /// Where the records are
+        #[command(flatten)]
+        kept: RecordsOption,
         /// Folder of the pages
         #[arg(long, value_name = "DIR", default_value = report::pages::FOLDER)]
         out: PathBuf,
-        /// Write the pages written (or with --check those that differ) as JSON, to FILE or standard output
-        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-        json: Option<PathBuf>,
+        /// Where the result goes
+        #[command(flatten)]
+        json: JsonOption,
     },
     /// Count what the papers print about outcomes: predicted, fitted, not reproduced, not decidable
     Statements {
@@ -70,22 +70,20 @@ pub enum LabCommand {
         /// each breach
         #[arg(long)]
         check: bool,
-        /// Folder of the records
-        #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
-        records: PathBuf,
-        /// Write each statement as JSON, to FILE or standard output
-        #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-        json: Option<PathBuf>,
+        /// Where the records are
+        #[command(flatten)]
+        kept: RecordsOption,
+        /// Where the result goes
+        #[command(flatten)]
+        json: JsonOption,
     },
     /// The baseline server of scenarios that need no other (loopback only)
     #[command(hide = true)]
     FileServer {
-        /// Folder to serve
-        #[arg(long)]
-        root: PathBuf,
         /// Port on 127.0.0.1
-        #[arg(long)]
         port: u16,
+        /// Folder to serve
+        root: PathBuf,
     },
     /// Checksums of the members of the tar stream on standard input
     #[command(hide = true)]
@@ -94,25 +92,28 @@ pub enum LabCommand {
     #[command(hide = true)]
     Hostile {
         /// Where the daemon listens; absent: use processor time
-        #[arg(long)]
         socket: Option<PathBuf>,
     },
     /// Read a range of a file and time it
     #[command(hide = true)]
     Probe {
         /// The file
-        #[arg(long)]
         file: PathBuf,
         /// Where the range begins
-        #[arg(long)]
         offset: u64,
         /// Its bytes
-        #[arg(long)]
         bytes: usize,
         /// How often it is read
-        #[arg(long)]
         times: usize,
     },
+}
+
+/// Where the records are.
+#[derive(Debug, Args)]
+pub struct RecordsOption {
+    /// Folder of the records
+    #[arg(long, value_name = "DIR", default_value = record::FOLDER)]
+    records: PathBuf,
 }
 
 /// Options of `seekless-lab compare`.
@@ -122,15 +123,8 @@ pub struct CompareArgs {
     live: PathBuf,
     /// Folder of the simulated run
     simulated: PathBuf,
-    /// Largest deviation of throughput, as a share
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = 0.10)]
-    throughput: f64,
-    /// Largest deviation of the 95th percentile of latency, as a share
-    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = 0.15)]
-    latency: f64,
-    /// Write the comparison as JSON, to FILE or standard output
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 /// Options of `seekless-lab run`.
@@ -139,12 +133,9 @@ pub struct RunArgs {
     /// A scenario's name (see `seekless-lab list`) or a file; with --sim also several names, or `all`
     #[arg(required = true, value_name = "SCENARIO")]
     scenarios: Vec<String>,
-    /// Run in the simulator, in virtual time
-    #[arg(long, conflicts_with = "live")]
-    sim: bool,
-    /// Run real processes on a software disk (the default)
+    /// Run in the simulator, in virtual time, instead of real processes on a software disk
     #[arg(long)]
-    live: bool,
+    sim: bool,
     /// Run shorter: less time, fewer repetitions and points
     #[arg(long)]
     quick: bool,
@@ -161,7 +152,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     repetitions: Option<u32>,
     /// With --sim: further options of `seekless-lab sim serve` for every arm with Seekless, as one word
-    #[arg(long, value_name = "OPTIONS", conflicts_with = "live", allow_hyphen_values = true)]
+    #[arg(long, value_name = "OPTIONS", requires = "sim", allow_hyphen_values = true)]
     engine: Option<String>,
     /// Live, the second model of each drive: `seekless-lab vdisk up --model` (what holds on one model only was
     /// fitted to it)
@@ -171,16 +162,20 @@ pub struct RunArgs {
     /// again
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Write the results as JSON, to FILE or standard output
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
     /// Folder for results.json and report.html [default: lab-out/SCENARIO, with --sim lab-out/SCENARIO-sim]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Keep the run as the recorded one, in DIR (see `seekless-lab docs`) [default DIR: results]
-    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = record::FOLDER)]
-    #[arg(conflicts_with_all = ["quick", "seed", "machines", "repetitions"])]
+    #[arg(
+        long,
+        value_name = "DIR",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = record::FOLDER,
+        conflicts_with_all = ["quick", "seed", "machines", "repetitions"]
+    )]
     record: Option<PathBuf>,
 }
 
@@ -190,9 +185,8 @@ pub struct DemoArgs {
     /// Folder for results.json and report.html
     #[arg(long, value_name = "DIR", default_value = "lab-out/demo")]
     out: PathBuf,
-    /// Write the results as JSON, to FILE or standard output
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 /// Carries out one of the experiments' commands.
@@ -203,25 +197,25 @@ pub struct DemoArgs {
 /// ([`Exit::Failed`]).
 pub fn run(command: LabCommand) -> Result<Exit, Fault> {
     match command {
-        LabCommand::List { json } => list(json.as_deref()),
+        LabCommand::List { json } => list(json.path()),
         LabCommand::Run(args) => run_scenario(&args),
         LabCommand::Report { dir, json } if !dir.join("results.json").exists() => {
-            report_all(&dir, json.as_deref())
+            report_all(&dir, json.path())
         }
         LabCommand::Report { dir, json } => {
             let path = report::write(&dir)?;
             let results = Results::read(&dir.join("results.json"))?;
-            give(json.as_deref(), &results, || format!("{}\n", path.display()))?;
+            give(json.path(), &results, || format!("{}\n", path.display()))?;
             Ok(Exit::Ok)
         }
-        LabCommand::Record { dirs, records, json } => {
-            let keep = |dir: &PathBuf| record::add(&records, &Results::read(&dir.join("results.json"))?);
+        LabCommand::Record { dirs, kept, json } => {
+            let keep = |dir: &PathBuf| record::add(&kept.records, &Results::read(&dir.join("results.json"))?);
             let written = dirs.iter().map(keep).collect::<Result<Vec<_>, _>>()?;
-            give(json.as_deref(), &written, || lines(written.iter().map(|p| p.display().to_string())))?;
+            give(json.path(), &written, || lines(written.iter().map(|p| p.display().to_string())))?;
             Ok(Exit::Ok)
         }
-        LabCommand::Docs { check: true, records, out, json } => {
-            let differ = report::pages::differences(&records, &out)?;
+        LabCommand::Docs { check: true, kept, out, json } => {
+            let differ = report::pages::differences(&kept.records, &out)?;
             let say = |name: &String| {
                 let page = out.join(name);
                 format!(
@@ -229,33 +223,30 @@ pub fn run(command: LabCommand) -> Result<Exit, Fault> {
                     page.display()
                 )
             };
-            give(json.as_deref(), &differ, || lines(differ.iter().map(say)))?;
+            give(json.path(), &differ, || lines(differ.iter().map(say)))?;
             Ok(if differ.is_empty() { Exit::Ok } else { Exit::Failed })
         }
-        LabCommand::Docs { check: false, records, out, json } => {
-            let written = report::pages::write(&records, &out)?;
-            give(json.as_deref(), &written, || {
-                lines(written.iter().map(|n| out.join(n).display().to_string()))
-            })?;
+        LabCommand::Docs { check: false, kept, out, json } => {
+            let written = report::pages::write(&kept.records, &out)?;
+            give(json.path(), &written, || lines(written.iter().map(|n| out.join(n).display().to_string())))?;
             Ok(Exit::Ok)
         }
-        LabCommand::Statements { check: true, records: _, json } => {
+        LabCommand::Statements { check: true, kept: _, json } => {
             let chosen = std::fs::read_to_string(sheet::CHOSEN).ok();
             let breaches = sheet::breaches(chosen.as_deref())?;
-            give(json.as_deref(), &breaches, || lines(breaches.iter().map(ToString::to_string)))?;
+            give(json.path(), &breaches, || lines(breaches.iter().map(ToString::to_string)))?;
             Ok(if breaches.is_empty() { Exit::Ok } else { Exit::Failed })
         }
-        LabCommand::Statements { check: false, records, json } => {
-            record::folder_of_records(&records)?;
-            let stated = report::statements::all(&records)?;
-            give(json.as_deref(), &stated, || report::statements::table(&stated, str::to_string))?;
+        LabCommand::Statements { check: false, kept, json } => {
+            record::folder_of_records(&kept.records)?;
+            let stated = report::statements::all(&kept.records)?;
+            give(json.path(), &stated, || report::statements::table(&stated, str::to_string))?;
             Ok(Exit::Ok)
         }
         LabCommand::Compare(args) => {
             let read = |dir: &Path| Results::read(&dir.join("results.json"));
-            let limits = compare::Limits { throughput: args.throughput, latency: args.latency };
-            let lines = compare::compare(&read(&args.live)?, &read(&args.simulated)?, limits)?;
-            give(args.json.as_deref(), &lines, || compare::text(&lines, terminal::width()))?;
+            let lines = compare::compare(&read(&args.live)?, &read(&args.simulated)?)?;
+            give(args.json.path(), &lines, || compare::text(&lines, terminal::width()))?;
             Ok(if lines.iter().all(|l| l.within) { Exit::Ok } else { Exit::Failed })
         }
         LabCommand::Against(args) => against::run(&args),
@@ -272,7 +263,7 @@ pub fn run(command: LabCommand) -> Result<Exit, Fault> {
 /// As [`run`].
 pub fn run_demo(args: DemoArgs) -> Result<Exit, Fault> {
     let results = demo::run(&args.out)?;
-    give(args.json.as_deref(), &results, || demo::text(&results, &args.out))?;
+    give(args.json.path(), &results, || demo::text(&results, &args.out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
 }
 
@@ -359,7 +350,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     if let Some(folder) = &args.record {
         record::add(folder, &results)?;
     }
-    give(args.json.as_deref(), &results, || summary(&results, &out))?;
+    give(args.json.path(), &results, || summary(&results, &out))?;
     Ok(if results.pass { Exit::Ok } else { Exit::Failed })
 }
 
@@ -422,7 +413,7 @@ fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
         wanted.iter().map(|(name, scenario)| run_one_of_all(name, scenario, args, pool, &out)).collect()
     });
     let all: Vec<Results> = all?;
-    write_all(&out, &all, &left_out, Some(begun.elapsed()), args.json.as_deref())
+    write_all(&out, &all, &left_out, Some(begun.elapsed()), args.json.path())
 }
 
 /// One page of all results in the folders of `dir`.
@@ -516,7 +507,7 @@ mod tests {
         for (line, exit, word) in [
             ("run closed-lop", Exit::Usage, "closed-loop"),
             ("run ./nowhere.toml", Exit::Missing, "nowhere.toml"),
-            ("run hot-cache --sim", Exit::Missing, "--live"),
+            ("run hot-cache --sim", Exit::Missing, "leave out --sim"),
             ("run closed-loop --sim --quick --out /proc/nowhere", Exit::Failed, "give another --out"),
             ("run all --sim --seed 3", Exit::Usage, "--seed"),
             ("run closed-loop --sim --seed 3", Exit::Usage, "machines"),

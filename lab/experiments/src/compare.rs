@@ -8,14 +8,8 @@ use serde::Serialize;
 use crate::report::number;
 use crate::results::Results;
 
-/// How far a prediction may be off.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Of throughput (`mb_s`), a share.
-    pub throughput: f64,
-    /// Of the 95th percentile of latency (`p95_ms`), a share.
-    pub latency: f64,
-}
+/// How far a prediction may be off, as a share: throughput, and the 95th percentile of latency.
+const LIMITS: [(&str, f64); 2] = [("mb_s", 0.10), ("p95_ms", 0.15)];
 
 /// One arm at one axis value.
 #[derive(Clone, Debug, Serialize)]
@@ -38,7 +32,7 @@ pub struct ComparedCell {
 ///
 /// # Errors
 /// [`Exit::Usage`]: the two are not a live and a simulated run of one scenario, or have no arm in common.
-pub fn compare(a: &Results, b: &Results, limits: Limits) -> Result<Vec<ComparedCell>, Fault> {
+pub fn compare(a: &Results, b: &Results) -> Result<Vec<ComparedCell>, Fault> {
     let (live, simulated) = match (a.driver.as_str(), b.driver.as_str()) {
         ("live", "sim") => (a, b),
         ("sim", "live") => (b, a),
@@ -54,7 +48,7 @@ pub fn compare(a: &Results, b: &Results, limits: Limits) -> Result<Vec<ComparedC
     let mut lines = Vec::new();
     for point in live.scenario.points() {
         let x = point.x.as_deref();
-        for (metric, limit) in [("mb_s", limits.throughput), ("p95_ms", limits.latency)] {
+        for (metric, limit) in LIMITS {
             let value = |r: &Results| r.median(&point.arm.name, x, metric).filter(|v| *v > 0.0);
             let (Some(l), Some(s)) = (value(live), value(simulated)) else { continue };
             let off = s / l - 1.0;
@@ -128,11 +122,10 @@ mod tests {
 
     #[test]
     fn predictions_are_judged_by_their_limits() {
-        let limits = Limits { throughput: 0.1, latency: 0.15 };
-        let lines = compare(&results("sim", 109.0, 120.0), &results("live", 100.0, 100.0), limits).unwrap();
+        let lines = compare(&results("sim", 109.0, 120.0), &results("live", 100.0, 100.0)).unwrap();
         assert_eq!(lines.iter().map(|l| l.within).collect::<Vec<_>>(), [true, false]);
         assert!(text(&lines, 100).contains("1 of 2"));
-        let same = compare(&results("live", 1.0, 1.0), &results("live", 1.0, 1.0), limits);
+        let same = compare(&results("live", 1.0, 1.0), &results("live", 1.0, 1.0));
         assert_eq!(same.unwrap_err().exit, Exit::Usage);
     }
 }

@@ -373,8 +373,8 @@ const READ_PATH: [&str; 21] = [
 
 /// Modules of the policy that are no part of its state machine; those with numbers on the read path are named
 /// above, file by file.
-const OTHER_MODULES: [&str; 6] =
-    ["/decisions/", "/filesets/", "/ledger/", "/profile/", "/sizing/", "/successors/"];
+const OTHER_MODULES: [&str; 8] =
+    ["/costs.", "/decisions/", "/filesets/", "/ledger/", "/profile/", "/quiet.", "/sizing/", "/successors/"];
 
 /// Modules that the tables name without their crate.
 const NAMED_ALONE: [&str; 5] =
@@ -385,6 +385,13 @@ const NEXT_FILES: [&str; 2] = ["crates/policy/src/successors", "crates/engine/sr
 
 /// Where the numbers are that bound file sets.
 const FILE_SETS: [&str; 2] = ["crates/policy/src/filesets", "crates/daemon/src/file_sets.rs"];
+
+/// Where the numbers are that bound what is counted of files and programs.
+const COSTS: [&str; 3] =
+    ["crates/policy/src/costs.rs", "crates/engine/src/costs.rs", "crates/engine/src/programs.rs"];
+
+/// Where the numbers are of disks that may sleep.
+const QUIET: [&str; 2] = ["crates/policy/src/engine/quiet.rs", "crates/engine/src/sleep.rs"];
 
 /// Numbers that tune and bound nothing: limits of types and formats, and what follows from another in the
 /// same file.
@@ -439,6 +446,16 @@ fn the_table_of_bounds_has_each_number_of_the_read_path() {
 #[test]
 fn the_table_of_next_files_has_each_number() {
     bounds("## Files that come next", &NEXT_FILES);
+}
+
+#[test]
+fn the_table_of_costs_has_each_number() {
+    bounds("## Costs of files and programs", &COSTS);
+}
+
+#[test]
+fn the_table_of_quiet_disks_has_each_number() {
+    bounds("## Quiet disks", &QUIET);
 }
 
 #[test]

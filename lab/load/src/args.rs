@@ -3,67 +3,45 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_base::{Bytes, Exit, Fault, Nanos, share};
-use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec, Content};
+use seekless_base::{Exit, Fault, Nanos};
+use seekless_model::load_options::{LibraryOptions, SeedOption};
+use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::session::ClientClass;
+use seekless_output::JsonOption;
 
 use crate::run::RunSettings;
 use crate::target::TargetServer;
 
-/// Which library the server serves. The same arguments always give the same library.
+/// Worker threads of a run: one carries several GB/s, more than a disk or the loopback device delivers.
+const THREADS: u32 = 1;
+
+/// Most clients at once; a further one fails at once. At half, a server that stands still for a minute under
+/// the highest rate of the papers meets it; at double, the descriptors of this process may not suffice.
+pub(crate) const MAX_CLIENTS: u64 = 20_000;
+
+/// Which library the server serves.
 #[derive(Args, Clone, Debug)]
 pub struct CatalogueArgs {
-    /// Number of videos [default: as many as fill --library, or 20000]
-    #[arg(long, value_name = "N")]
-    pub videos: Option<u32>,
-    /// Size of the whole library, such as 7.4GB
-    #[arg(long, value_name = "SIZE")]
-    pub library: Option<Bytes>,
-    /// Make every file this large instead of drawing durations
-    #[arg(long, value_name = "SIZE")]
-    pub file_size: Option<Bytes>,
-    /// Kind of files: videos, clips, index or mirror
-    #[arg(long, value_name = "KIND", default_value = "videos")]
-    pub content: Content,
-    /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
-    pub hd_share: f64,
-    /// Zipf exponent of the popularity
-    #[arg(long, value_name = "EXPONENT", default_value_t = 0.8)]
-    pub zipf: f64,
-    /// Seed of the library (not of the requests)
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    pub catalogue_seed: u64,
+    /// Drawn, unless a manifest is given.
+    #[command(flatten)]
+    pub library: LibraryOptions,
     /// Read the library from a manifest (lines `size path`) instead of drawing one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["videos", "library", "file_size", "content", "hd_share"])]
     pub manifest: Option<PathBuf>,
 }
 
 impl CatalogueArgs {
-    /// The specification these arguments stand for (without the manifest).
-    pub fn spec(&self) -> CatalogueSpec {
-        CatalogueSpec {
-            videos: self.videos,
-            size: self.library,
-            file_size: self.file_size,
-            content: self.content,
-            hd_share: self.hd_share,
-            zipf: self.zipf,
-            seed: self.catalogue_seed,
-        }
-    }
-
     /// The library.
     ///
     /// # Errors
     /// A value out of range, or a manifest that cannot be read (usage, missing).
     pub fn catalogue(&self) -> Result<Catalogue, Fault> {
         match &self.manifest {
-            None => Catalogue::new(&self.spec()).map_err(|e| Fault::new(Exit::Usage, e.to_string())),
+            None => Catalogue::new(&self.library.spec()).map_err(|e| Fault::new(Exit::Usage, e.to_string())),
             Some(path) => Catalogue::from_manifest(
                 seekless_output::input::text(path)?.as_bytes(),
-                self.zipf,
-                self.catalogue_seed,
+                self.library.zipf,
+                self.library.catalogue_seed,
             )
             .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", path.display()))),
         }
@@ -85,24 +63,18 @@ pub struct RunArgs {
     /// Run the clients' clock K times as fast as real time, to match --speedup of a software disk
     #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = positive)]
     pub speedup: f64,
-    /// Seed of the requests
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    pub seed: u64,
-    /// Worker threads; one carries several GB/s
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub threads: u32,
+    /// Of the requests.
+    #[command(flatten)]
+    pub from: SeedOption,
     /// Do not compare the bytes received (for libraries that are not ours)
     #[arg(long)]
     pub no_verify: bool,
-    /// Receive buffer of clients without a link [default: the system's]
-    #[arg(long, value_name = "SIZE")]
-    pub receive_buffer: Option<Bytes>,
     /// Show no progress, even on a terminal
     #[arg(long)]
     pub quiet: bool,
-    /// Write the result as JSON to FILE, or to standard output
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// Where the result goes.
+    #[command(flatten)]
+    pub json: JsonOption,
 }
 
 impl RunArgs {
@@ -123,9 +95,8 @@ impl RunArgs {
         Ok(RunSettings {
             target,
             verify: !self.no_verify,
-            receive_buffer: self.receive_buffer.map(|b| u32::try_from(b.0).unwrap_or(u32::MAX)),
             speedup: self.speedup,
-            threads: self.threads,
+            threads: THREADS,
             warmup: self.warmup,
             length,
             classes: classes.iter().map(|c| c.name.clone()).collect(),
@@ -134,17 +105,43 @@ impl RunArgs {
     }
 }
 
-/// The clients' lines.
+/// The clients' lines, and their patience.
 #[derive(Args, Clone, Debug)]
 pub struct LineArgs {
     /// Link rates of the clients, such as 3.5Mb/s,10Mb/s (equal shares; a rate named twice has two), or
-    /// `none` for no limit
-    #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s")]
-    pub link: Vec<String>,
-    /// Delay each way
-    #[arg(long, value_name = "TIME", default_value = "50ms")]
-    pub delay: Nanos,
+    /// `none` for no limit [default: 3.5Mb/s,10Mb/s; downloads 10Mb/s; closed none, and one rate only]
+    #[arg(long, value_name = "RATES", value_delimiter = ',')]
+    link: Vec<String>,
+    /// Delay each way [default: 50ms; closed and downloads 0s]
+    #[arg(long, value_name = "TIME")]
+    delay: Option<Nanos>,
+    /// Longest time of a request, of a segment from when it was due, or of a download [default: 10s; closed
+    /// 60s; downloads 3600s]
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Nanos>,
 }
+
+/// What a command takes where [`LineArgs`] say nothing.
+pub(crate) struct LineDefaults {
+    pub(crate) links: &'static [&'static str],
+    pub(crate) delay: Nanos,
+    pub(crate) timeout: Nanos,
+}
+
+/// Viewers: half of them on each of \[L\]'s two links.
+pub(crate) const VIEWERS: LineDefaults = LineDefaults {
+    links: &["3.5Mb/s", "10Mb/s"],
+    delay: Nanos::from_millis(50),
+    timeout: Nanos::from_secs(10),
+};
+
+/// A closed loop has no player that runs dry.
+pub(crate) const CLOSED: LineDefaults =
+    LineDefaults { links: &["none"], delay: Nanos::ZERO, timeout: Nanos::from_secs(60) };
+
+/// Whole files.
+pub(crate) const DOWNLOADS: LineDefaults =
+    LineDefaults { links: &["10Mb/s"], delay: Nanos::ZERO, timeout: Nanos::from_secs(3600) };
 
 /// What sessions are, for the commands that run some.
 #[derive(Args, Clone, Debug)]
@@ -155,12 +152,6 @@ pub(crate) struct SessionArgs {
     pub(crate) run: RunArgs,
     #[command(flatten)]
     pub(crate) line: LineArgs,
-    /// Longest time of a segment from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    pub(crate) timeout: Nanos,
-    /// Most sessions at once; a further one fails at once
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    pub(crate) max_clients: u64,
     /// Start without viewers, instead of with those of a long-running server
     #[arg(long)]
     pub(crate) cold_start: bool,
@@ -170,16 +161,22 @@ impl LineArgs {
     /// The classes of clients these lines make.
     ///
     /// # Errors
-    /// A rate that is none (usage).
-    pub fn classes(&self) -> Result<Vec<ClientClass>, Fault> {
-        classes(&self.link, self.delay)
+    /// An invalid rate (usage).
+    pub(crate) fn classes(&self, defaults: &LineDefaults) -> Result<Vec<ClientClass>, Fault> {
+        let usual = || defaults.links.iter().map(ToString::to_string).collect();
+        let links = if self.link.is_empty() { usual() } else { self.link.clone() };
+        classes(&links, self.delay.unwrap_or(defaults.delay))
+    }
+
+    pub(crate) fn timeout(&self, defaults: &LineDefaults) -> Nanos {
+        self.timeout.unwrap_or(defaults.timeout)
     }
 }
 
 /// One class a link rate, with equal shares; a rate that is named twice has two.
 ///
 /// # Errors
-/// A rate that is none (usage).
+/// An invalid rate (usage).
 pub fn classes(links: &[String], delay: Nanos) -> Result<Vec<ClientClass>, Fault> {
     let mut classes: Vec<ClientClass> = Vec::new();
     for name in links.iter().map(|text| text.trim()) {

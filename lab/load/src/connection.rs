@@ -204,8 +204,7 @@ impl ClientConnection {
         let speedup = self.worker.clock.speedup();
         let link = self.line.link_bits_per_s.map(|bits| Rc::new(RefCell::new(Link::new(bits, speedup))));
         let quantum = link.as_ref().map(|l| l.borrow().quantum());
-        let receive_buffer =
-            quantum.map(|q| (2 * q as u32).max(PACED_RECEIVE_BUFFER_MIN)).or(self.worker.receive_buffer);
+        let receive_buffer = quantum.map(|q| (2 * q as u32).max(PACED_RECEIVE_BUFFER_MIN));
         let stream =
             self.worker.target.dial(receive_buffer).await.map_err(|e| Failure::Connect(e.to_string()))?;
         let io = TokioIo::new(PacedStream::new(stream, link.clone(), self.worker.clock));

@@ -30,8 +30,6 @@ pub struct RunSettings {
     pub target: TargetServer,
     /// Whether bytes are compared.
     pub verify: bool,
-    /// Receive buffer of clients without a link; none: the system's.
-    pub receive_buffer: Option<u32>,
     /// How much faster than real time.
     pub speedup: f64,
     /// Worker threads, at least 1.
@@ -52,8 +50,6 @@ pub struct Worker {
     pub clock: Clock,
     /// The server.
     pub target: TargetServer,
-    /// Receive buffer of clients without a link.
-    pub receive_buffer: Option<u32>,
     /// Number of this thread and of all threads.
     pub share: (u32, u32),
     verify: bool,
@@ -71,7 +67,6 @@ impl Worker {
         Rc::new(Worker {
             clock,
             target: settings.target.clone(),
-            receive_buffer: settings.receive_buffer,
             share,
             verify: settings.verify,
             record: RefCell::new(Recorder::new(&settings.classes, settings.warmup)),

@@ -21,11 +21,12 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
 use seekless_base::{Exit, Fault, Nanos, share};
+use seekless_model::load_options::HoldsOption;
 use seekless_model::workload::session::{ClientClass, Rate, SessionSpec};
 use seekless_output::give;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{SessionArgs, positive};
+use crate::args::{MAX_CLIENTS, SessionArgs, VIEWERS, positive};
 use crate::bisection::Bisection;
 use crate::record::{Live, WINDOW};
 use crate::report::{RunReport, WindowReport, windows};
@@ -59,9 +60,8 @@ pub(crate) struct SearchArgs {
     /// How to search
     #[arg(long, value_enum, default_value = "both")]
     method: Method,
-    /// Share of sessions that may fail (Libception: 0.3%; the prefetch sizing paper: 0)
-    #[arg(long, value_name = "SHARE", default_value = "0.3%", value_parser = share)]
-    max_failed: f64,
+    #[command(flatten)]
+    holds: HoldsOption,
     /// Lowest rate of the ramp, first rate of a bisection, requests a second
     #[arg(long, value_name = "RATE", default_value = "10", value_parser = positive)]
     from: f64,
@@ -222,7 +222,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn plan(&mut self, rate: Rate) -> Arc<SessionRun> {
         let s = &self.args.session;
-        let seed = s.run.seed + self.runs;
+        let seed = s.run.from.seed + self.runs;
         self.runs += 1;
         let spec = SessionSpec {
             rate,
@@ -232,14 +232,14 @@ impl Search<'_> {
             seed,
         };
         let catalogue = self.catalogue.clone();
-        Arc::new(SessionRun { catalogue, spec, max_clients: s.max_clients, timeout: s.timeout })
+        Arc::new(SessionRun { catalogue, spec, max_clients: MAX_CLIENTS, timeout: s.line.timeout(&VIEWERS) })
     }
 
     fn ramp(&mut self) -> Result<(RunSettings, Finished), Fault> {
         let a = self.args;
         let settings = a.session.run.settings(Some(a.ramp_over), &self.classes)?;
         let plan = self.plan(Rate::Geometric { from_per_s: a.from, to_per_s: a.to, over: a.ramp_over });
-        let mut watch = RampWatch::new(a.max_failed);
+        let mut watch = RampWatch::new(a.holds.max_failed);
         let finished = sessions(&settings, plan, move |now, live| !watch.is_over(now, live))?;
         Ok((settings, finished))
     }
@@ -261,7 +261,7 @@ impl Search<'_> {
             failed_share: sessions.failed_share(),
             failed_sessions: sessions.failed_measured,
             p99_ms: report.latency_ms.p99,
-            good: holds(sessions.failed_share(), self.args.max_failed) && !report.partial,
+            good: holds(sessions.failed_share(), self.args.holds.max_failed) && !report.partial,
         };
         Ok((step, report))
     }
@@ -307,13 +307,13 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
     if a.from >= a.to {
         return Err(Fault::new(Exit::Usage, format!("--from {} must be below --to {}", a.from, a.to)));
     }
-    let classes = a.session.line.classes()?;
+    let classes = a.session.line.classes(&VIEWERS)?;
     let catalogue = Arc::new(a.session.catalogue.catalogue()?);
     let mut report = SearchReport {
         kind: "search".into(),
         config: config(a, &classes, &catalogue),
         partial: false,
-        max_failed: a.max_failed,
+        max_failed: a.holds.max_failed,
         max_per_s: None,
         max_mb_per_s: None,
         lowest_bad_per_s: None,
@@ -339,8 +339,8 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
         report.stands_on(&run);
         let judged = judge_ramp(
             windows(&finished.record, finished.length),
-            a.max_failed,
-            finished.length.since(a.session.timeout).as_secs_f64(),
+            a.holds.max_failed,
+            finished.length.since(a.session.line.timeout(&VIEWERS)).as_secs_f64(),
         );
         // A ramp errs to the high side: begin a little below what it found.
         first = judged.max_per_s.unwrap_or(a.from) * 0.9;
@@ -383,7 +383,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
             }
         }
     }
-    give(a.session.run.json.as_deref(), &report, || text(&report))?;
+    give(a.session.run.json.path(), &report, || text(&report))?;
     if report.partial {
         return Ok(Exit::Interrupted);
     }
@@ -399,8 +399,8 @@ fn config(
     serde_json::json!({
         "url": run.url, "method": format!("{:?}", a.method).to_lowercase(), "from_per_s": a.from, "to_per_s": a.to,
         "ramp_over_s": a.ramp_over.as_secs_f64(), "step_s": a.step.as_secs_f64(), "runs": a.runs,
-        "precision": a.precision, "warmup_s": run.warmup.as_secs_f64(), "speedup": run.speedup, "seed": run.seed,
-        "timeout_s": a.session.timeout.as_secs_f64(), "classes": classes, "warm_start": !a.session.cold_start,
+        "precision": a.precision, "warmup_s": run.warmup.as_secs_f64(), "speedup": run.speedup, "seed": run.from.seed,
+        "timeout_s": a.session.line.timeout(&VIEWERS).as_secs_f64(), "classes": classes, "warm_start": !a.session.cold_start,
         "library_bytes": catalogue.total(), "library_files": catalogue.videos().len(),
     })
 }

@@ -30,7 +30,6 @@ fn settings(target: TargetServer) -> RunSettings {
     RunSettings {
         target,
         verify: true,
-        receive_buffer: None,
         speedup: 1.0,
         threads: 1,
         warmup: Nanos::ZERO,

@@ -7,6 +7,7 @@
 extern crate alloc;
 
 pub mod drive;
+pub mod load_options;
 pub mod platter;
 pub mod set_options;
 pub mod workload;

@@ -149,7 +149,7 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         (&good, &["--levels", LEVELS, "--block", "1000B"], Exit::Usage, "multiple of 512"),
         (&good, &["--levels", LEVELS, "--clients", "0"], Exit::Usage, "--clients 0"),
         (&good, &["--levels", LEVELS, "--time-stretch", "0"], Exit::Usage, "--time-stretch"),
-        (&good, &["--levels", LEVELS, "--alpha-ms", "NaN"], Exit::Usage, "--alpha-ms"),
+        (&good, &["--levels", LEVELS, "--with", "alpha-ms=-1"], Exit::Usage, "--with alpha-ms"),
     ] {
         let fault = run(file, more);
         assert!(fault.message.contains(why), "{file} {more:?}: {fault}");

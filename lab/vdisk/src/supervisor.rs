@@ -168,7 +168,7 @@ impl Standing {
         let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
         let text = serde_json::to_string(config).map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(exe);
-        command.args(["vdisk", "worker", "--config", &text]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["vdisk", "worker", &text]).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Ok(log) = fs::File::create(self.dir.log()) {
             command.stderr(log);
         }

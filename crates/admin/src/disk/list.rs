@@ -1,12 +1,10 @@
 //! `seekless disk list`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use comfy_table::{Table, presets};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::topology::{Backing, MountTable, Topology};
-use seekless_output::escaped;
+use seekless_output::{JsonOption, escaped};
 use serde::Serialize;
 
 use crate::disk::resolve::DiskTarget;
@@ -14,9 +12,8 @@ use crate::disk::store::{self, KnownProfile};
 
 #[derive(Args, Debug)]
 pub(crate) struct ListArgs {
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonOption,
 }
 
 /// One disk, as `--json` prints it.
@@ -75,7 +72,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit, Fault> {
             }
         })
         .collect();
-    match &args.json {
+    match args.json.path() {
         Some(to) => seekless_output::json(to, &rows)?,
         None => seekless_output::print(table(&rows))?,
     }

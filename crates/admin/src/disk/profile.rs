@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use seekless_base::{Bytes, Exit, Fault, Lba, Nanos, SECTOR_BYTES, share};
+use seekless_output::JsonOption;
 use seekless_policy::profile::{DiskProfile, StoredProfile};
 use seekless_policy::sizing::competitive::Competitive;
 use serde::Serialize;
@@ -21,9 +22,8 @@ pub(crate) struct ProfileArgs {
     /// Block device, or a folder or file on the disk
     #[arg(value_name = "DEV|DIR")]
     pub(crate) target: PathBuf,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonOption,
     /// Part of the disk's time to take while others use it, 1% to 100%; an idle disk is measured without
     /// pause
     #[arg(long, default_value = "10%", value_parser = parse_share)]
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
         summary: Summary::of(&stored.profile),
         profile: stored.profile,
     };
-    match &args.json {
+    match args.json.path() {
         Some(to) => seekless_output::json(to, &report)?,
         None => seekless_output::print(text(&report))?,
     }

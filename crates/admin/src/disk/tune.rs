@@ -9,6 +9,7 @@ use clap::Args;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::queue::{Queue, Setting};
 use seekless_kernel::topology::Topology;
+use seekless_output::JsonOption;
 use seekless_policy::profile::DiskProfile;
 use serde::Serialize;
 
@@ -39,9 +40,8 @@ pub(crate) struct TuneArgs {
     /// Where the devices are
     #[arg(long, default_value = "/sys/block", hide = true)]
     pub(crate) sys_block: PathBuf,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) json: JsonOption,
 }
 
 /// What is said of one disk.
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit, Fault> {
     for target in &targets {
         reports.push(one(args, target)?);
     }
-    match &args.json {
+    match args.json.path() {
         Some(to) => seekless_output::json(to, &reports)?,
         None => {
             for report in &reports {

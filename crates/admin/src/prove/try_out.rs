@@ -15,10 +15,13 @@ use seekless_base::{Exit, Fault};
 use seekless_frontend::advice::unavailable;
 use seekless_frontend::control;
 use seekless_frontend::own_daemon::OwnDaemon;
+use seekless_frontend::state::SocketOption;
 use seekless_kernel::cacheevents::CacheEvents;
-use seekless_options::week_at_most;
 
-use super::{Leave, ProveArgs, block_time, measurable, measure, possible};
+use super::{Leave, MeasureOptions, ProveArgs, measurable, measure, possible};
+
+/// How long `try` takes at most, if no time is given: half of what `prove` does, whose result lasts longer.
+const AT_MOST: Duration = Duration::from_secs(10 * 60);
 
 /// Longest wait for a program that reads streams under the folders.
 const TRAFFIC_MAX: Duration = Duration::from_secs(60);
@@ -30,18 +33,8 @@ pub struct TryArgs {
     /// Folders to try
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Longest time it may take, at most a week; it ends earlier when the result is certain
-    #[arg(long = "for", default_value = "10m", value_name = "TIME", value_parser = week_at_most)]
-    at_most: Duration,
-    /// Length of a block, 35s or more; its first part is not counted
-    #[arg(long, default_value = "40s", value_name = "TIME", value_parser = block_time)]
-    block: Duration,
-    /// Write the result as a page for a browser
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    measure: MeasureOptions,
 }
 
 /// `seekless try`.
@@ -59,20 +52,17 @@ pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
         }
     }
     let mut prove = ProveArgs {
-        at_most: args.at_most,
-        block: args.block,
+        measure: MeasureOptions { at_most: args.measure.at_most.or(Some(AT_MOST)), ..args.measure },
         wait_max: None,
         leave: Some(Leave::On),
-        socket: None,
-        html: args.html,
-        json: args.json,
+        at: SocketOption::default(),
     };
     possible(&prove)?;
     let mut words = vec![OsString::from("observe")];
     words.extend(args.dirs.iter().map(OsString::from));
     let observer = OwnDaemon::start(words, None)?;
     wait_for_traffic(&observer)?;
-    prove.socket = Some(observer.socket.clone());
+    prove.at.socket = Some(observer.socket.clone());
     measure("try", &prove)
 }
 

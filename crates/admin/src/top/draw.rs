@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Clear, Paragraph, Wrap};
 
+use super::costs::{self, CostView};
 use super::model::{DiskView, View, mib, span};
 
 /// Minimum width for one-line disks.
@@ -22,6 +23,8 @@ pub(crate) struct Shown {
     pub(crate) selected: usize,
     pub(crate) paused: bool,
     pub(crate) help: bool,
+    /// Programs and files that cost the disks, instead of details and decisions.
+    pub(crate) files: bool,
     pub(crate) sort: Sort,
 }
 
@@ -75,6 +78,7 @@ impl Sort {
 const HELP: &str = "q F10 Esc   quit\n\
                     Up Down k j select a disk\n\
                     s F6        sort: as met, busy, rate, wait\n\
+                    f           programs and files\n\
                     p Space     hold the screen, go on\n\
                     + -         look less, more often\n\
                     h F1 ?      this help\n\
@@ -98,15 +102,20 @@ pub(crate) fn draw(frame: &mut Frame<'_>, view: &View, shown: Shown) {
     frame.render_widget(Paragraph::new(header(view, shown)), head);
     let selected = shown.selected.min(disks.len().saturating_sub(1));
     frame.render_widget(Paragraph::new(table(&disks, selected, list)), list);
-    if let Some(disk) = disks.get(selected) {
+    if shown.files {
+        let below = Rect { height: detail.height + said.height, ..detail };
+        costs_below(frame, view, below);
+    } else if let Some(disk) = disks.get(selected) {
         frame.render_widget(Paragraph::new(details(disk)).wrap(Wrap { trim: true }), detail);
     }
-    decisions(frame, view, said);
+    if !shown.files {
+        decisions(frame, view, said);
+    }
     let reverse = Style::new().add_modifier(Modifier::REVERSED);
-    let sort = format!("F1 help  F6 sort: {}  p hold  q quit", shown.sort.name());
+    let sort = format!("F1 help  F6 sort: {}  f files  p hold  q quit", shown.sort.name());
     frame.render_widget(Paragraph::new(sort).style(reverse), keys);
     if shown.help {
-        let (width, height) = (46.min(area.width), 11.min(area.height));
+        let (width, height) = (46.min(area.width), 12.min(area.height));
         let place = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
         frame.render_widget(Clear, place);
         let block = Block::new().borders(Borders::ALL).title("seekless top");
@@ -220,6 +229,29 @@ fn details(d: &DiskView) -> Vec<Line<'static>> {
     ]
 }
 
+/// Programs, and files below them: a third and two thirds of the lines.
+fn costs_below(frame: &mut Frame<'_>, view: &View, area: Rect) {
+    let programs_max = (area.height / 3).max(2);
+    let of_programs = (view.programs.len() as u16).clamp(1, programs_max.saturating_sub(1).max(1)) + 1;
+    let [programs, files] =
+        Layout::vertical([Constraint::Length(of_programs), Constraint::Min(1)]).areas(area);
+    for (what, list, place) in [("PROGRAM", &view.programs, programs), ("FILE", &view.files, files)] {
+        frame.render_widget(Paragraph::new(cost_lines(what, list, place.height)), place);
+    }
+}
+
+fn cost_lines(what: &str, list: &[CostView], height: u16) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(costs::title(what), Style::new().add_modifier(Modifier::BOLD))];
+    lines.extend(list.iter().take(height.saturating_sub(1) as usize).map(|c| {
+        let c = CostView { disk: cut(&c.disk, 8), ..c.clone() };
+        Line::from(costs::row(&c))
+    }));
+    if list.is_empty() {
+        lines.push(Line::from("nothing was read"));
+    }
+    lines
+}
+
 fn decisions(frame: &mut Frame<'_>, view: &View, area: Rect) {
     let block = Block::new().borders(Borders::TOP).title("decisions");
     let lines: Vec<Line<'_>> = match view.decisions.is_empty() {
@@ -275,6 +307,30 @@ mod tests {
     }
 
     #[test]
+    fn programs_and_files_take_the_place_of_details() {
+        let mut view = view();
+        let cost = |name: &str, disk_ms| CostView {
+            disk: "sda".into(),
+            name: name.into(),
+            reads: 12,
+            bytes: 48_000_000,
+            seeks: 7,
+            disk_ms,
+            share: disk_ms / 1e3,
+            ..Default::default()
+        };
+        view.programs = vec![cost("nginx", 500.0), cost("rsync (backup.service)", 300.0)];
+        view.files = (0..40).map(|i| cost(&format!("/srv/film{i}.mkv"), f64::from(100 - i))).collect();
+        let screen = screen(80, 24, &view, Shown { files: true, ..Default::default() });
+        let all = screen.join("\n");
+        assert_eq!(screen[4], "DISK         TIME  SHARE   READS       MB   SEEKS  PROGRAM", "{all}");
+        assert_eq!(screen[5], "sda        500 ms   50 %      12     48.0       7  nginx", "{all}");
+        assert!(screen[7].ends_with("FILE") && screen[8].ends_with("/srv/film0.mkv"), "{all}");
+        assert!(screen[22].ends_with("/srv/film14.mkv"), "{all}");
+        assert!(!all.contains("passed:") && screen[23].contains("f files"), "{all}");
+    }
+
+    #[test]
     fn forty_columns_lose_columns_and_no_disk() {
         let screen = screen(40, 14, &view(), Shown::default());
         assert_eq!(screen[2], "DISK     SECOND       READ STREAMS");
@@ -301,6 +357,7 @@ mod tests {
         for (width, height) in [(1, 1), (5, 2), (20, 3), (200, 60)] {
             screen(width, height, &view(), Shown { help: true, ..Default::default() });
             screen(width, height, &View::default(), Shown::default());
+            screen(width, height, &view(), Shown { files: true, ..Default::default() });
         }
     }
 }

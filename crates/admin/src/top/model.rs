@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use seekless_frontend::status::StatusReport;
 
+use super::costs::{self, CostView};
+
 /// Maximum number of decisions kept for display; a screen has fewer lines.
 const DECISIONS_MAX: usize = 64;
 
@@ -73,6 +75,9 @@ pub(crate) struct View {
     pub(crate) connections: u64,
     pub(crate) requests_per_s: f64,
     pub(crate) disks: Vec<DiskView>,
+    /// What cost the disks most between the reports, by falling disk time.
+    pub(crate) programs: Vec<CostView>,
+    pub(crate) files: Vec<CostView>,
     /// Newest first.
     pub(crate) decisions: VecDeque<String>,
 }
@@ -102,6 +107,7 @@ impl Follower {
             disk_view(d, before, seconds)
         };
         let needs = old.as_ref().map_or(0, |old| now.counters.needs.saturating_sub(old.counters.needs));
+        let (programs, files) = costs::costs(old.as_ref(), &now, seconds);
         let view = View {
             version: now.version.clone(),
             pid: now.pid,
@@ -114,6 +120,8 @@ impl Follower {
             connections: now.counters.connections_now,
             requests_per_s: if seconds > 0.0 { needs as f64 / seconds } else { 0.0 },
             disks: now.disks.iter().map(disk).collect(),
+            programs,
+            files,
             decisions: self.decisions.clone(),
         };
         self.last = Some(now);
@@ -231,8 +239,8 @@ pub(crate) fn span(seconds: f64) -> String {
     }
 }
 
-/// The view as plain text for scripts and logs.
-pub(crate) fn text(view: &View) -> String {
+/// The view as plain text for scripts and logs; with `files`, what cost the disks follows.
+pub(crate) fn text(view: &View, files: bool) -> String {
     let mut lines = vec![format!(
         "daemon {} at {}: mode {}, prefetch {}, up {}, {:.0} requests/s{}",
         view.pid,
@@ -275,6 +283,9 @@ pub(crate) fn text(view: &View) -> String {
             let passed: Vec<String> = d.passed.iter().map(|(why, n)| format!("{why} {n}")).collect();
             lines.push(format!("{}: passed since the start: {}", d.name, passed.join(", ")));
         }
+    }
+    if files {
+        lines.extend(costs::lines(&view.programs, &view.files));
     }
     lines.extend(view.decisions.iter().cloned());
     seekless_output::joined(&lines) + "\n"

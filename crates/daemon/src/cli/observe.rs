@@ -11,15 +11,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault};
 use seekless_frontend::advice::{scheduler, unavailable};
-use seekless_frontend::metrics::Address;
 use seekless_frontend::own_daemon;
 use seekless_frontend::status::StatusReport;
 use seekless_kernel::cacheevents::CacheEvents;
 use seekless_kernel::mounts::mounts;
-use seekless_options::seconds;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{EngineArgs, SocketArgs};
+use super::{EngineArgs, ReportOptions, SocketArgs};
 use crate::daemon::Daemon;
 use crate::observe::Door;
 use crate::parent::die_with;
@@ -38,16 +36,8 @@ pub struct ObserveArgs {
     /// End when this process, which started it, ends; then remove the socket's folder
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
-    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
-    /// each, or to FILE, which always holds the latest
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<Address>,
+    #[command(flatten)]
+    reports: ReportOptions,
 }
 
 /// `seekless observe`: a daemon with the page cache's events as a second door. Ends at SIGINT or SIGTERM; at
@@ -84,7 +74,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         true => Daemon::start_unreachable(settings)?,
     };
     let mut door = Door::open(&args.dirs, &daemon)?;
-    let metrics = crate::metrics::serve(args.metrics, None, &daemon, "seekless observe")?;
+    let metrics = crate::metrics::serve(args.reports.metrics(), None, &daemon, "seekless observe")?;
     let disks = engine.survey(Some(&args.dirs));
     for disk in &disks {
         seekless_output::eprintln!("seekless observe: {disk}");
@@ -99,13 +89,13 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     for volume in door.volumes() {
         seekless_output::eprintln!("seekless observe: observing {}", volume.path.display());
     }
-    let interval = args.stats_interval.map(Duration::from_secs_f64);
-    let give = |report: &StatusReport| report.give(args.json.as_deref());
+    let interval = args.reports.interval();
+    let give = |report: &StatusReport| report.give(args.reports.json());
     let last = serve(&told, &hung_up, &door, &daemon, interval, give)?;
     // First of all, so that no file stays open.
     door.close();
     drop(metrics);
-    if args.json.is_some()
+    if args.reports.json().is_some()
         && let Some(report) = daemon.status().or(last)
     {
         give(&report)?;

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use seekless_base::{Exit, Fault, Nanos};
-use seekless_frontend::metrics::Address;
 use seekless_kernel::fanotify::Scope;
 use seekless_options::{BOUNDS, seconds};
 
-use super::{EngineArgs, SocketArgs};
+use super::{EngineArgs, ReportOptions, SocketArgs};
 use crate::watch::{WatchSettings, supervisor, worker};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,16 +46,8 @@ pub struct WatchArgs {
     held: u32,
     #[command(flatten)]
     socket: SocketArgs,
-    /// Time between two reports of the statistics, in seconds (0.01 to 1000000) [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    stats_interval: Option<f64>,
-    /// Write the statistics as JSON, at the end and at every --stats-interval: to standard output, a line
-    /// each, or to FILE, which always holds the latest
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<Address>,
+    #[command(flatten)]
+    reports: ReportOptions,
     /// This process is the worker of PID
     #[arg(long, hide = true, value_name = "PID")]
     supervisor: Option<i32>,
@@ -98,8 +89,6 @@ pub fn run_watch(args: WatchArgs, words: Vec<OsString>) -> Result<Exit, Fault> {
         socket: !args.socket.no_socket,
         supervisor,
         restarts: args.restarts,
-        stats_interval: args.stats_interval.map(Duration::from_secs_f64),
-        json: args.json,
-        metrics: args.metrics,
+        reports: args.reports,
     })
 }

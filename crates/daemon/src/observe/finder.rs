@@ -48,6 +48,8 @@ const ROUND: Duration = Duration::from_millis(50);
 pub(crate) struct Search {
     pub(crate) inode: Inode,
     pub(crate) reads: Vec<Seen>,
+    /// The process that read it last.
+    pub(crate) pid: u32,
 }
 
 /// Handles reported by the kernel, in two generations. If the young ones are too many they become the old
@@ -146,10 +148,10 @@ impl Finder {
     fn search(&mut self, search: Search, answers: &Sender<(Inode, Answer)>) {
         self.counts.looked_for.add();
         self.hear();
-        let Search { inode, reads } = search;
+        let Search { inode, reads, pid } = search;
         match self.open(inode) {
             Some((file, volume)) => {
-                let answer = self.hand_over(file, volume, inode, &reads);
+                let answer = self.hand_over(file, volume, (inode, pid), &reads);
                 let _ = answers.send((inode, answer));
             }
             None => {
@@ -179,7 +181,7 @@ impl Finder {
     }
 
     /// Hands a file and its reads to the engine.
-    fn hand_over(&self, file: OwnedFd, volume: usize, inode: Inode, reads: &[Seen]) -> Answer {
+    fn hand_over(&self, file: OwnedFd, volume: usize, (inode, pid): (Inode, u32), reads: &[Seen]) -> Answer {
         let Ok(about) = rustix::fs::fstat(&file) else { return self.unknown() };
         // A deleted file: its last readers may finish, and we must not keep its blocks allocated.
         let gone = about.st_nlink == 0;
@@ -196,7 +198,7 @@ impl Finder {
         }
         let size = about.st_size as u64;
         // Its first byte stands for a read in progress.
-        let head = Seen { inode, start: 0, end: 1, taken: Taken::Unknown };
+        let head = Seen { inode, start: 0, end: 1, taken: Taken::Unknown, pid };
         let missed = reads.is_empty();
         if missed && !is_read(file.as_fd()) {
             return Answer::Later;
@@ -211,6 +213,7 @@ impl Finder {
         let Ok(call) = ForwardedCall::of(file.as_fd(), first.start, first.end - first.start) else {
             return self.unknown();
         };
+        let call = ForwardedCall { pid: first.pid, ..call };
         self.engine.hit(&call, first.taken, Source::own(file));
         let devices = lock(self.engine.devices());
         if devices.reader_of(call.file).is_none() {
@@ -222,7 +225,7 @@ impl Finder {
         }
         self.counts.found.add();
         match missed {
-            true => self.counts.missed(&devices, call.file, 0),
+            true => self.counts.missed(&devices, pid, call.file, 0),
             false => self.counts.accesses.add(),
         }
         for read in reads {
@@ -271,7 +274,7 @@ impl Finder {
                     if let Ok(handle) = FileHandle::of(file.as_fd()) {
                         self.handles.insert(inode, handle);
                     }
-                    self.hand_over(file, index, inode, &reads)
+                    self.hand_over(file, index, (inode, 0), &reads)
                 }
                 Err(_) => self.unknown(),
             };

@@ -47,12 +47,15 @@ pub(crate) struct Seen {
     /// Offset behind the last byte; may lie beyond the end of the file.
     pub(crate) end: u64,
     pub(crate) taken: Taken,
+    /// The process that read; of several whose reads were joined, the first.
+    pub(crate) pid: u32,
 }
 
 /// Reads of one batch that continue one another.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     inode: Inode,
+    pid: u32,
     start: u64,
     /// Where the first and the second read ended.
     ends: [u64; 2],
@@ -88,12 +91,12 @@ impl Reads {
     }
 
     /// Appends the reads of a batch of events in order of time, and the places where missing pages were added
-    /// to the cache. Returns the number of calls and faults.
+    /// to the cache, with the process that waits for them. Returns the number of calls and faults.
     pub(crate) fn take(
         &mut self,
         events: &[CacheEvent],
         into: &mut Vec<Seen>,
-        missed: &mut Vec<(Inode, u64)>,
+        missed: &mut Vec<(Inode, u64, u32)>,
     ) -> u64 {
         let mut reads = 0;
         for event in events {
@@ -103,7 +106,7 @@ impl Reads {
                 let before = self.misses.get(&inode);
                 if before.is_none_or(|before| at.abs_diff(*before) >= WINDOW) {
                     self.misses.insert(inode, at);
-                    missed.push((inode, at));
+                    missed.push((inode, at, event.pid));
                 }
                 continue;
             }
@@ -113,10 +116,10 @@ impl Reads {
             reads += 1;
             let end = event.last.saturating_add(1).saturating_mul(self.page).min(i64::MAX as u64);
             let start = event.first.saturating_mul(self.page).min(end);
-            self.join(inode, start, end, event.taken != How::Read);
+            self.join((inode, event.pid), start, end, event.taken != How::Read);
         }
         for run in self.runs.drain(..) {
-            let Run { inode, start, ends: [first, second], end, .. } = run;
+            let Run { inode, pid, start, ends: [first, second], end, .. } = run;
             // It is unknown how much of the last read was taken: a call may be in progress, or its socket
             // full.
             for (start, end, last) in
@@ -124,7 +127,7 @@ impl Reads {
             {
                 let taken = if last { Taken::Unknown } else { Taken::All };
                 if start < end {
-                    into.push(Seen { inode, start, end, taken });
+                    into.push(Seen { inode, start, end, taken, pid });
                 }
             }
         }
@@ -141,7 +144,7 @@ impl Reads {
         call.is_some_and(|(first, last)| last == event.last && first < event.first)
     }
 
-    fn join(&mut self, inode: Inode, start: u64, end: u64, fault: bool) {
+    fn join(&mut self, (inode, pid): (Inode, u32), start: u64, end: u64, fault: bool) {
         let newest = self.newest.get(&inode).copied();
         let mut next = newest;
         for _ in 0..RUNS_COMPARED {
@@ -159,7 +162,7 @@ impl Reads {
             next = run.before;
         }
         self.newest.insert(inode, self.runs.len());
-        self.runs.push(Run { inode, start, ends: [end; 2], end, last_start: start, before: newest });
+        self.runs.push(Run { inode, pid, start, ends: [end; 2], end, last_start: start, before: newest });
     }
 }
 
@@ -209,7 +212,7 @@ mod tests {
             [0, 16, 32, 4096, 4112].map(|page| event(1, How::Added, page, page)).into();
         let (mut seen, mut missed) = (Vec::new(), Vec::new());
         assert_eq!(reads.take(&added, &mut seen, &mut missed), 0);
-        assert_eq!(missed, [(INODE, 0), (INODE, 4096 * 4096)]);
+        assert_eq!(missed, [(INODE, 0, 1), (INODE, 4096 * 4096, 1)]);
         assert!(seen.is_empty());
     }
 

@@ -222,7 +222,7 @@ mod tests {
 
     fn seen(ino: u64, start: u64, len: u64) -> Seen {
         let inode = Inode { dev: (8, 1), ino };
-        Seen { inode, start: start * K, end: (start + len) * K, taken: Taken::Unknown }
+        Seen { inode, start: start * K, end: (start + len) * K, taken: Taken::Unknown, pid: 1 }
     }
 
     #[test]

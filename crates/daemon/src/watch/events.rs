@@ -108,8 +108,9 @@ impl Announcer {
             return counts.outside.add();
         }
         // A blocked read is not reported: it is the read that its answer releases.
-        let call =
-            ForwardedCall { answer_is_read: true, ..call.looked(fd, &self.settings.engine.policy.limits()) };
+        let pid = u32::try_from(event.tid()).unwrap_or(0);
+        let looked = call.looked(fd, &self.settings.engine.policy.limits());
+        let call = ForwardedCall { answer_is_read: true, pid, ..looked };
         let mut door = EventDoor {
             announcer: self,
             want: call.want,

@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Door, WatchSettings};
 use crate::DaemonSettings;
+use crate::cli::ReportOptions;
 use crate::daemon::Daemon;
 use crate::parent::die_with;
 
@@ -33,9 +34,7 @@ pub(crate) struct Worker {
     pub(crate) socket: bool,
     pub(crate) supervisor: i32,
     pub(crate) restarts: u64,
-    pub(crate) stats_interval: Option<Duration>,
-    pub(crate) json: Option<std::path::PathBuf>,
-    pub(crate) metrics: Option<seekless_frontend::metrics::Address>,
+    pub(crate) reports: ReportOptions,
 }
 
 /// Runs until SIGTERM, SIGINT, or the end of the supervisor.
@@ -72,7 +71,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     };
     let heart = supervisor.try_clone().map_err(fault)?;
     let mut door = Door::open(&watch, &daemon, Some(heart), worker.restarts)?;
-    let metrics = crate::metrics::serve(worker.metrics, None, &daemon, "seekless watch")?;
+    let metrics = crate::metrics::serve(worker.reports.metrics(), None, &daemon, "seekless watch")?;
     // Before the announcement, because its reader may end this worker, which must then count as one that
     // lived.
     rustix::io::write(&supervisor, &[READY]).map_err(|e| fault(e.into()))?;
@@ -84,7 +83,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     }
 
     let mut last = None;
-    let mut next = worker.stats_interval.map(|i| Instant::now() + i);
+    let mut next = worker.reports.interval().map(|i| Instant::now() + i);
     loop {
         let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
         let pause = Timespec { tv_sec: pause.as_secs() as _, tv_nsec: pause.subsec_nanos() as _ };
@@ -95,12 +94,12 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
         if signalled || (spoken && gone(&supervisor)) {
             break;
         }
-        if let (Some(interval), Some(at)) = (worker.stats_interval, next)
+        if let (Some(interval), Some(at)) = (worker.reports.interval(), next)
             && Instant::now() >= at
         {
             next = Some(Instant::now() + interval);
             if let Some(report) = daemon.status() {
-                report.give(worker.json.as_deref())?;
+                report.give(worker.reports.json())?;
                 last = Some(report);
             }
         }
@@ -108,10 +107,10 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     // First of all: release all readers.
     door.close();
     drop(metrics);
-    if worker.json.is_some()
+    if worker.reports.json().is_some()
         && let Some(report) = daemon.status().or(last)
     {
-        report.give(worker.json.as_deref())?;
+        report.give(worker.reports.json())?;
     }
     Ok(Exit::Ok)
 }

@@ -196,6 +196,20 @@ metrics! {
     HELD: "seekless_disk_pieces_held", None, Gauge, ["disk"], Unstable,
         "Pieces kept mapped until they are read.";
 
+    PROGRAM_BUSY: "seekless_disk_program_busy", Seconds, Counter, ["disk", "program", "group"], Unstable,
+        "Of the busy time, the part spent for a program; the ten programs that cost the disk most.";
+    PROGRAM_READ: "seekless_disk_program_read", Bytes, Counter, ["disk", "program", "group"], Unstable,
+        "Bytes that the disk delivered for a program; the same programs.";
+    PROGRAM_SEEKS: "seekless_disk_program_seeks", None, Counter, ["disk", "program", "group"], Unstable,
+        "Pieces for a program that did not begin where the one before ended; the same programs.";
+
+    PAUSES: "seekless_disk_pauses", None, Counter, ["disk"], Unstable,
+        "Pieces submitted after ten seconds or more without one.";
+    SPIN_UPS: "seekless_disk_spin_ups", None, Counter, ["disk"], Unstable,
+        "Times that the disk was woken up: seen to sleep before it was used or, if it does not tell, pieces after a pause that took seconds.";
+    AWAKE: "seekless_disk_awake", Seconds, Counter, ["disk"], Unstable,
+        "Time in which the disk was not known to sleep. Only with `--quiet`.";
+
     FILE_SET_BUSY: "seekless_disk_file_set_busy", Seconds, Counter, ["disk"], Unstable,
         "Of the busy time, the part spent on file sets.";
     FILE_SET_TAKEN: "seekless_disk_file_set_taken", Bytes, Counter, ["disk"], Unstable,

@@ -24,5 +24,5 @@ mod text;
 
 pub use docs::page;
 pub use observation::{Observation, Sample, Value};
-pub use server::{Address, MetricsServer, Source};
+pub use server::{Address, MetricsOption, MetricsServer, Source};
 pub use text::{OPENMETRICS, PROMETHEUS_TEXT, openmetrics, prometheus};

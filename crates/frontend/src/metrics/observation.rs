@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use seekless_engine::{DiskReport, Durations};
+use seekless_engine::{DiskReport, Durations, ProgramCost};
 
 use crate::metrics::defs::{self, Metric};
+
+/// Programs of a disk that a scrape shows: three series each. At half, a server with a dozen services misses
+/// some; at double, a machine with sixty disks has 3,600 series more.
+const PROGRAMS_MAX: usize = 10;
 
 /// A value of a metric.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,9 +57,10 @@ impl Observation {
         self.own.push(Sample { metric, labels, value: Value::Count(value) });
     }
 
-    /// As JSON, for the page: disks as `status --json` has them, the door's own counts by the names of their
-    /// metrics.
+    /// As JSON, for the page: disks as `status --json` has them, without names of files, because anyone may
+    /// ask; the door's own counts by the names of their metrics.
     pub fn json(&self) -> String {
+        let unnamed = |disk: &DiskReport| DiskReport { files: Vec::new(), ..disk.clone() };
         let own = self.own.iter().map(|sample| {
             let value = match &sample.value {
                 Value::Count(n) => serde_json::json!(n),
@@ -76,7 +81,7 @@ impl Observation {
             "version": self.version,
             "uptime_ms": self.uptime.as_secs_f64() * 1e3,
             "passes_all": self.passes_all,
-            "disks": self.disks,
+            "disks": self.disks.iter().map(unnamed).collect::<Vec<_>>(),
             "own": own.collect::<Vec<_>>(),
         })
         .to_string()
@@ -126,6 +131,8 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
         (&defs::QUEUED, d.queued_now),
         (&defs::IN_FLIGHT, d.in_flight_now),
         (&defs::HELD, d.pieces_held_now),
+        (&defs::PAUSES, d.pauses),
+        (&defs::SPIN_UPS, d.spin_ups_known()),
         (&defs::FILE_SET_TAKEN, d.file_sets.bytes_taken),
         (&defs::FILE_SET_LEFT, d.file_sets.bytes_left),
         (&defs::FILE_SET_UNTAKEN, d.file_sets.bytes_untaken_now),
@@ -139,12 +146,41 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
     }
     add(&defs::BUSY, &[disk], Value::Real(d.disk_ms / 1e3));
     add(&defs::FILE_SET_BUSY, &[disk], Value::Real(d.file_sets.disk_ms / 1e3));
+    if let Some(sleep) = &d.sleep {
+        add(&defs::AWAKE, &[disk], Value::Real(sleep.awake_s));
+    }
+    for ProgramCost { program, cost } in programs(d) {
+        let labels = [disk, program.name.as_str(), program.group.as_str()];
+        add(&defs::PROGRAM_BUSY, &labels, Value::Real(cost.disk_ms / 1e3));
+        add(&defs::PROGRAM_READ, &labels, Value::Count(cost.bytes));
+        add(&defs::PROGRAM_SEEKS, &labels, Value::Count(cost.seeks));
+    }
     if let Some(seconds) = d.transfer_seconds() {
         add(&defs::TRANSFER, &[disk], Value::Real(seconds));
     }
     add(&defs::STALLED, &[disk], Value::Real(d.gap.mean_ms * d.gap.count as f64 / 1e3));
     add(&defs::WAIT, &[disk], distribution(&d.wait));
     add(&defs::SERVICE, &[disk], distribution(&d.service));
+}
+
+/// The programs that a scrape shows. Those of several users with one name and group are one, because the user
+/// is no label.
+fn programs(d: &DiskReport) -> Vec<ProgramCost> {
+    let mut shown: Vec<ProgramCost> = Vec::new();
+    for of in &d.programs {
+        let same = |s: &ProgramCost| s.program.name == of.program.name && s.program.group == of.program.group;
+        match shown.iter().position(same) {
+            Some(at) => {
+                let cost = &mut shown[at].cost;
+                cost.disk_ms += of.cost.disk_ms;
+                cost.bytes += of.cost.bytes;
+                cost.seeks += of.cost.seeks;
+            }
+            None if shown.len() < PROGRAMS_MAX => shown.push(of.clone()),
+            None => {}
+        }
+    }
+    shown
 }
 
 /// Edges of every histogram: powers of two from 128 microseconds to 134 seconds, as the engine counts.

@@ -24,6 +24,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use clap::Args;
 use http_body_util::Full;
 use hyper::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
@@ -72,6 +73,14 @@ const END_MAX: Duration = Duration::from_millis(500);
 pub type Source = Arc<dyn Fn() -> Option<Observation> + Send + Sync>;
 
 const PAGE: &str = include_str!("page.html");
+
+/// Where a program answers scrapes.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct MetricsOption {
+    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<Address>,
+}
 
 /// Where to answer: `ADDRESS:PORT`, or a port of the loopback address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

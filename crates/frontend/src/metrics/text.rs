@@ -118,9 +118,17 @@ fn older_kind(metric: &Metric) -> &'static str {
 mod tests {
     use super::*;
     use crate::metrics::defs;
-    use seekless_engine::{DiskReport, Durations};
+    use seekless_engine::{CostReport, DiskReport, Durations, FileCost, Program, ProgramCost, SleepReport};
     use std::collections::BTreeSet;
     use std::time::Duration;
+
+    /// Every second one is of another user.
+    fn program(number: u32) -> ProgramCost {
+        let cost = CostReport { reads: 4, bytes: 1000, seeks: 3, disk_ms: 250.0, ..Default::default() };
+        let program =
+            Program { name: format!("p{}", number / 2), group: "a.service".into(), user: Some(number) };
+        ProgramCost { program, cost }
+    }
 
     /// Something of everything: every metric has a sample.
     fn everything() -> Observation {
@@ -136,6 +144,9 @@ mod tests {
             wait: durations.clone(),
             service: durations.clone(),
             gap: durations,
+            sleep: Some(SleepReport { awake_s: 12.5, spin_ups: 2, ..Default::default() }),
+            programs: (0..12).map(program).collect(),
+            files: vec![FileCost { path: "/srv/secret.mkv".into(), ..Default::default() }],
             ..Default::default()
         };
         disk.ledger.disk = 200_000_000;
@@ -180,6 +191,10 @@ mod tests {
             r#"seekless_disk_busy_seconds_total{disk="sd\"a\\"} 2.5"#,
             r#"seekless_disk_transfer_seconds_total{disk="sd\"a\\"} 2.0"#,
             r#"seekless_disk_wait_seconds_count{disk="sd\"a\\"} 3"#,
+            r#"seekless_disk_spin_ups_total{disk="sd\"a\\"} 2"#,
+            r#"seekless_disk_awake_seconds_total{disk="sd\"a\\"} 12.5"#,
+            r#"seekless_disk_program_busy_seconds_total{disk="sd\"a\\",program="p0",group="a.service"} 0.5"#,
+            r#"seekless_disk_program_seeks_total{disk="sd\"a\\",program="p5",group="a.service"} 6"#,
         ] {
             assert!(text.lines().any(|l| l == line), "no line `{line}` in\n{text}");
         }
@@ -189,6 +204,14 @@ mod tests {
         let counts: Vec<u64> =
             buckets.iter().map(|l| l.rsplit(' ').next().unwrap().parse().unwrap()).collect();
         assert!(counts.is_sorted(), "{counts:?}");
+    }
+
+    #[test]
+    fn no_file_is_named() {
+        let seen = everything();
+        for text in [openmetrics(&seen), prometheus(&seen), seen.json()] {
+            assert!(text.contains("p0") && !text.contains("secret"), "{text}");
+        }
     }
 
     #[test]

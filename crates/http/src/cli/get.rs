@@ -9,6 +9,7 @@ use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_options::week_at_most;
+use seekless_output::JsonOption;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -55,9 +56,8 @@ pub struct GetArgs {
     /// Show no progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Write what happened as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 struct Bar(ProgressBar);
@@ -137,7 +137,7 @@ pub fn run_get(args: GetArgs) -> Result<Exit, Fault> {
             }
         }
     }
-    if let Some(path) = &args.json {
+    if let Some(path) = args.json.path() {
         seekless_output::json(path, &json!({ "files": files }))?;
     }
     Ok(exit)
@@ -158,7 +158,7 @@ fn entry(url: &str, path: &std::path::Path, result: &Result<Outcome, Fault>) -> 
 
 type Finished = (String, PathBuf, Result<Outcome, Fault>);
 
-/// All downloads, so many at once; results in the order of the command line.
+/// All downloads, `--parallel` at a time; results in the order of the command line.
 async fn all(
     args: &GetArgs,
     targets: Vec<(String, PathBuf)>,

@@ -10,11 +10,12 @@ use rustix::net::SocketType;
 use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_frontend::EngineOptions;
-use seekless_frontend::metrics::{Address, MetricsServer};
+use seekless_frontend::metrics::{MetricsOption, MetricsServer};
 use seekless_kernel::service::{self, Passed, ServiceManager};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
 use seekless_options::{BOUNDS, PAPERS, on_off, week_at_most};
+use seekless_output::JsonOption;
 use seekless_policy::Mode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -95,12 +96,10 @@ pub struct ServeArgs {
     /// is asked for again), or pfc (the PFC paper's rules, on each request)
     #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     coordinate: CoordinationMode,
-    /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<Address>,
-    /// Write what was counted as JSON at the end, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    at: MetricsOption,
+    #[command(flatten)]
+    json: JsonOption,
     /// The options of every engine
     #[command(flatten)]
     engine: EngineOptions,
@@ -269,8 +268,8 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
     // The parent process waits for this line to know the port; a closed pipe is no fault. What is to be read by
     // a program has standard output for itself.
-    let results = [&args.json, &args.access_log].into_iter().flatten();
-    let taken = results.into_iter().any(|path| seekless_output::is_stdout(path));
+    let logs_there = args.access_log.as_deref().is_some_and(seekless_output::is_stdout);
+    let taken = args.json.is_stdout() || logs_there;
     for url in server.urls() {
         let line = format!("listening on {url}\n");
         let _ = match taken {
@@ -278,7 +277,8 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
             false => std::io::stdout().write_all(line.as_bytes()),
         };
     }
-    let metrics = args.metrics.map(|address| MetricsServer::start(address, server.source())).transpose()?;
+    let metrics =
+        args.at.metrics.map(|address| MetricsServer::start(address, server.source())).transpose()?;
     if let Some(metrics) = &metrics {
         seekless_output::eprintln!("seekless serve: metrics at http://{}/metrics", metrics.address());
     }
@@ -287,10 +287,10 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     manager.stopping();
     drop(metrics);
     let report = server.stop();
-    if let Some(path) = &args.json {
+    if let Some(path) = args.json.path() {
         // The signals that would end a wait for a FIFO's reader are caught by now.
         if !seekless_output::offer(path, seekless_output::pretty(&report)?)? {
-            tracing::warn!("nobody reads {}; the report is lost", path.display());
+            tracing::warn!("no process reads {}; the report is lost", path.display());
         }
     }
     Ok(Exit::Ok)

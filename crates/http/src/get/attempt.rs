@@ -1,4 +1,4 @@
-//! One request for what is missing, and what comes of it.
+//! One request for missing bytes, and its outcome.
 
 use std::time::{Duration, SystemTime};
 
@@ -308,7 +308,7 @@ impl<'a> Sink<'a> {
         })
     }
 
-    /// How long the body is said to be. What is said beside a transfer coding does not count (RFC 9112, 6.3).
+    /// The stated length of the body. Beside a transfer coding it does not count (RFC 9112, 6.3).
     fn length(&self) -> Option<u64> {
         if self.headers.contains_key(TRANSFER_ENCODING) {
             return None;

@@ -178,7 +178,7 @@ async fn tunnel(wire: Wire, place: &Place, proxy: &Proxy) -> Result<Wire, Troubl
     })
 }
 
-/// What is said where a proxy lets nobody through whom it does not know.
+/// The message if a proxy requires a login.
 pub(crate) fn wants_login(proxy: &Proxy) -> String {
     match proxy.login() {
         None => format!(

@@ -30,7 +30,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(5);
 /// Longest map file read: as many ranges as a map has, at 40 digits each, three times over.
 const MAP_BYTES_MAX: u64 = 32 << 20;
 
-/// Part of the free space that a file of a length nobody told may take, where no bound is given.
+/// Divisor of the free space that a file of unstated length may take, if no bound is given.
 const UNTOLD_SHARE: u64 = 2;
 
 #[derive(Serialize, Deserialize)]
@@ -79,11 +79,11 @@ pub(crate) struct PartFile {
     /// Answers of which there are bytes.
     pub(crate) answers: u32,
     map: Option<BlockMap>,
-    /// Bytes received in order of a file whose size nobody told.
+    /// Bytes received in order of a file of unstated size.
     streamed: u64,
     /// Longest file, as far as that was given.
     size_max: Option<u64>,
-    /// Longest file whose size nobody told.
+    /// Longest file of unstated size.
     untold_max: u64,
     /// That stream has ended as it should.
     ended: bool,
@@ -195,12 +195,12 @@ impl PartFile {
         }
     }
 
-    /// What is missing, at most so many ranges; `None` while the size is not known or nothing has arrived.
+    /// Missing ranges, the first `most`; `None` while the size is not known or nothing has arrived.
     pub(crate) fn missing(&self, most: usize) -> Option<Vec<Span>> {
         self.map.as_ref().filter(|m| m.received() > 0).map(|m| m.missing(most))
     }
 
-    /// The size is told for the first time, or again. `false`: it is another than before.
+    /// Takes the stated size. `false`: it differs from the one stated before.
     pub(crate) fn size_is(&mut self, size: u64) -> bool {
         match self.known.size {
             Some(known) => known == size,
@@ -212,13 +212,13 @@ impl PartFile {
         }
     }
 
-    /// Whether the file is longer than it may be, as far as is told; else why it is given up.
+    /// Why the file is given up, if it is longer than it may be.
     pub(crate) fn too_long(&self) -> Option<Fault> {
         let (size, most, whose) = match (self.known.size, self.size_max) {
             (Some(size), Some(most)) => (size, most, "--size-max"),
             (None, Some(most)) => (self.streamed, most, "--size-max"),
             (None, None) => {
-                (self.streamed, self.untold_max, "half of what was free, and nobody tells its length")
+                (self.streamed, self.untold_max, "half of what was free, and the server states no length")
             }
             (Some(_), None) => return None,
         };
@@ -285,8 +285,8 @@ impl PartFile {
         })
     }
 
-    /// Checks length and digest of a file that is whole. One that is wrong is thrown away: nobody can tell
-    /// which part of it.
+    /// Checks length and digest of a complete file. A wrong file is deleted as a whole, because the digest
+    /// does not tell which part is wrong.
     pub(crate) fn check(&mut self) -> Result<Checked, Fault> {
         let have = self.have();
         self.file.set_len(have).map_err(|e| self.fault(&e))?;
@@ -322,7 +322,7 @@ impl Drop for PartFile {
     }
 }
 
-/// Opens a file of our own that nobody else had a hand in.
+/// Opens a regular file of this user that has no other name; refuses anything else.
 fn open_own(path: &Path, options: &mut OpenOptions) -> Result<File, Fault> {
     let in_the_way = |what: String| {
         let message = format!("{} {what}; remove it or name another file", path.display());

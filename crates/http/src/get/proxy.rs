@@ -83,7 +83,7 @@ enum Exception {
     Everywhere,
     /// A host and all below it, at this port or at any.
     Name(String, Option<u16>),
-    /// Addresses that begin with so many bits of this one.
+    /// Addresses whose first bits, of this number, are those of this one.
     Addresses(IpAddr, u32, Option<u16>),
 }
 

@@ -57,7 +57,7 @@ enum Content {
     Text(Bytes),
     /// These parts of a file.
     File(Arc<Opened>, Vec<Part>),
-    /// Blocks in any order, so many bytes in all.
+    /// Blocks in any order, and their bytes in all.
     Blocks(Download, u64),
     /// HEAD: the length alone.
     Length(u64),

@@ -314,7 +314,7 @@ impl CircusState {
         self.forget(content);
     }
 
-    /// Closes a file nobody downloads and of which no block is held.
+    /// Closes a file that has no download and no block in memory.
     fn forget(&mut self, content: ContentId) {
         if let Some(entry) = self.contents.get(&content)
             && entry.clients == 0

@@ -228,7 +228,7 @@ impl FileBody {
         error
     }
 
-    /// The first part, a span, is so many bytes shorter.
+    /// Shortens the first part, a span, by `bytes`.
     fn passed(&mut self, bytes: u64) {
         let Source::Parts(parts) = &mut self.source else { return };
         let Some(Part::Span(span)) = parts.front_mut() else { return };

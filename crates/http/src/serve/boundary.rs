@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use rustls::crypto::SecureRandom;
 
-/// What makes the boundary of an answer in parts: a user who can write into a file and could foresee it would
-/// choose where readers that search for it see the end of a part.
+/// The random number in the boundary of a multipart answer. If it were predictable, a user who may write into
+/// a file could place it there, and clients that search for it would end the part early.
 pub(super) fn boundary() -> u128 {
     /// The source that TLS draws its keys from.
     static RANDOM: LazyLock<&dyn SecureRandom> =

@@ -68,7 +68,7 @@ counters! {
     any_order_blocks_read,
     /// Digests made.
     digests_made,
-    /// Digests that nobody waited for any more.
+    /// Digests given up because no client waited for them any more.
     digests_given_up,
     /// Answers that went without the digest they were asked for: too many waited, or the file is too large.
     digests_refused,

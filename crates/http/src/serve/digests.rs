@@ -1,10 +1,10 @@
 //! SHA-256 digests of files for clients that want to check what they got (RFC 9530, `Want-Repr-Digest`).
 //!
-//! Making one reads the whole file, and a client that asks for it may be gone. So only files up to a bound
-//! are digested, by one thread, one after the other. All who ask for a file wait for the same digest. One
-//! that nobody waits for any more is given up. The thread reads a little at a time, and not while a read of a
-//! client waits. If too many wait, or it takes too long, an answer goes without: a digest is an extra. One
-//! that was made is remembered as long as the file does not change.
+//! A digest takes a read of the whole file, and its client may hang up meanwhile. So one thread computes
+//! digests, one after the other, of files up to a bound. Clients of the same file wait for the same digest. It
+//! is given up when no client waits for it any more. The thread reads a little at a time, and pauses while a
+//! client's read waits. A digest is an extra: if too many clients wait, or it takes too long, an answer goes
+//! without. A digest is kept as long as its file does not change.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -32,8 +32,8 @@ const REMEMBERED_MAX: usize = 8192;
 const QUEUE_MAX: usize = 16;
 
 /// Where the queue is full, an answer waits this long for room and then goes without. At half of it a busy
-/// loop has not heard yet of all who hung up; at double a client that takes what it gets waits longer for
-/// nothing.
+/// loop has not noticed every client that hung up; at double, a client that would take an answer without
+/// waits longer for nothing.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes read between two looks at whether a client's read waits: a fiftieth of a second of a disk, its seek
@@ -169,7 +169,7 @@ struct Maker {
 }
 
 impl Drop for Maker {
-    /// After a panic too: the next who asks starts another.
+    /// After a panic too: the next request starts another thread.
     fn drop(&mut self) {
         let mut state = lock(&self.digests.state);
         if std::thread::panicking() {

@@ -50,10 +50,10 @@ pub(crate) fn read_past(file: &Opened, parts: &mut [IoSliceMut<'_>], offset: u64
     Ok(got)
 }
 
-/// How long a disk may take for that. It then has had a minute and half; the answer is broken off.
+/// How long a disk may take for that; then the answer is broken off.
 const DISK_PATIENCE: Duration = Duration::from_secs(90);
 
-/// Withdraws a request nobody waits for any more.
+/// Withdraws a request when no client waits for it any more.
 struct Withdraw<'a> {
     engine: &'a Engine,
     ticket: Option<Ticket>,
@@ -102,7 +102,8 @@ fn submit(
 ) -> Option<Submitted> {
     let call = ForwardedCall::of(file.as_fd(), span.offset, span.len).ok()?;
     let mut door = InProcess::new(file.as_fd(), on_answer);
-    shared.engine.submit(ForwardedCall { demand, ..call }, &mut door).ok()
+    let pid = std::process::id();
+    shared.engine.submit(ForwardedCall { demand, pid, ..call }, &mut door).ok()
 }
 
 /// Reads at most [`HELPER_BYTES`] on a helper thread, waiting for the disk.
@@ -157,7 +158,7 @@ async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::R
     }
 }
 
-/// Has the engine bring in bytes nobody waits for.
+/// Has the engine read bytes that no client waits for.
 pub(crate) fn more(shared: &Shared, file: &Opened, span: Span) {
     shared.follow(file);
     if submit(shared, file, span, ClientDemand::default(), Box::new(|_| {})).is_some() {

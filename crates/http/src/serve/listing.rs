@@ -11,11 +11,11 @@ use rustix::fs::Dir;
 use super::tree::{Entry, Tree};
 use crate::path::encode_segment;
 
-/// Most entries shown. A page of more is of no use to anybody and takes memory.
+/// Most entries shown. A longer page helps no reader and takes memory.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The page for an open folder shown as `title`. It lists what can be fetched: each name is opened as for a request, so nothing
-/// is told of what lies outside of the tree or may not be read.
+/// The page for an open folder shown as `title`. It lists what can be fetched: each name is opened as for a request, so
+/// it shows nothing that lies outside of the tree or may not be read.
 ///
 /// # Errors
 /// The directory cannot be read.

@@ -357,7 +357,7 @@ fn listen(address: SocketAddr, count: usize) -> Result<Sockets, Fault> {
         };
         Fault::new(exit, format!("cannot listen on {address}: {e}; give another --listen"))
     };
-    // With SO_REUSEPORT nobody would tell us that another server of ours has the port already.
+    // With SO_REUSEPORT the kernel does not report that another server of ours has the port.
     let probe = TcpListener::bind(address).map_err(fault)?;
     let address = probe.local_addr().map_err(fault)?;
     drop(probe);

@@ -1,10 +1,10 @@
 //! When the bytes of an answer are needed, so that the disk serves the player first that would stall first.
 //!
-//! A viewer plays an answer from its first byte on, at the file's bitrate. Where the player says how long its buffer lasts
-//! ([`crate::cmcd`]), a window is needed when its first byte is to be played. Where it does not, what plays for a second must
-//! come within a second: a window is needed by the time that it and all before it have been played, had playing begun with the
-//! request. Whoever is ahead of that (he buffers, or downloads) can wait; whoever fell behind (he paused) is owed no more than
-//! the window he asks for.
+//! A viewer plays an answer from its first byte on, at the file's bitrate. If the player states how long its
+//! buffer lasts ([`crate::cmcd`]), a window is due when its first byte is played. If not, playing is assumed
+//! to begin with the request, and a window is due when it and all before it have been played. A client that
+//! is ahead of that (it buffers, or downloads) can wait. To one that fell behind (it paused), only the window
+//! that it requests is due.
 
 use std::time::{Duration, Instant};
 
@@ -60,12 +60,8 @@ mod tests {
         let silent = Playback::default();
         assert_eq!(due_s(silent, 0.0, None, 0), None, "nothing is known");
         assert_eq!(due_s(silent, 0.0, Some(250_000), 0), Some(2.0));
-        assert_eq!(
-            due_s(silent, 1.0, Some(250_000), 2_500_000),
-            Some(12.0),
-            "he has ten seconds in his buffer"
-        );
-        assert_eq!(due_s(silent, 60.0, Some(250_000), 2_500_000), Some(62.0), "he paused");
+        assert_eq!(due_s(silent, 1.0, Some(250_000), 2_500_000), Some(12.0), "its buffer holds ten seconds");
+        assert_eq!(due_s(silent, 60.0, Some(250_000), 2_500_000), Some(62.0), "it paused");
         assert_eq!(due_s(silent, 0.0, Some(0), 0), None);
     }
 
@@ -81,7 +77,7 @@ mod tests {
         );
         assert_eq!(due_s(says(500, None), 0.0, None, 0), Some(0.5));
         assert_eq!(due_s(says(500, None), 0.0, None, 1), None, "no bitrate: of the first bytes alone");
-        assert_eq!(due_s(says(500, None), 3.0, None, 0), Some(3.0), "not before he asks");
+        assert_eq!(due_s(says(500, None), 3.0, None, 0), Some(3.0), "not before its request");
     }
 
     #[test]

@@ -83,9 +83,9 @@ impl Opened {
         (self.id, self.size, self.modified)
     }
 
-    /// Whether its bytes are still those that were there when it was opened: an answer half of which is
-    /// another version is worse than none. A log, a recording or a segment of a live stream grows at its end,
-    /// and what was there stays. One that is written anew, and longer, is told from it by its marks.
+    /// Whether its bytes are still those that were there when it was opened: an answer of two versions is
+    /// worse than no answer. A log, a recording or a segment of a live stream grows at its end, and its old
+    /// bytes stay. The marks of a file tell that from a file that was written again and is longer.
     pub(crate) fn unchanged(&self) -> bool {
         self.looks_unchanged(ReadWriteFlags::NOWAIT)
     }
@@ -188,7 +188,7 @@ impl Tree {
     /// Opens the folders.
     ///
     /// # Errors
-    /// A folder that is not there, or is none.
+    /// A path does not exist, or is not a folder.
     pub(crate) fn open(roots: &[PathBuf]) -> Result<Tree, Fault> {
         let open = |path: &PathBuf| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

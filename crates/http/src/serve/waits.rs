@@ -1,4 +1,4 @@
-//! How many reads of clients wait for a disk, so that what nobody waits for can keep out of their way.
+//! How many reads of clients wait for a disk. Reads that no client waits for give way to them.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

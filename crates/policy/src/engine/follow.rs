@@ -216,9 +216,11 @@ impl DiskEngine {
         // Bytes behind a hole are not far ahead of the stream either.
         let hole = next.saturating_sub(next_page(stream.fetched));
         let ahead = stream.unread().saturating_add(hole);
-        let enough = match self.starts_slowly(stream) {
-            true => ahead >= len.full / 2,
-            false => ahead >= len.full.saturating_mul(2),
+        let enough = match self.quiet_ahead(stream, &len) {
+            // Between long reads every stream is in line: the first that runs dry wakes the disk.
+            Some(most) => self.quiet.bursting && ahead >= most,
+            None if self.starts_slowly(stream) => ahead >= len.full / 2,
+            None => ahead >= len.full.saturating_mul(2),
         };
         (!enough && len.full >= PAGE).then(|| (stream.runs_dry(stream.last, len.bitrate), len))
     }
@@ -234,7 +236,7 @@ impl DiskEngine {
         let (queued, in_flight) = self.queue.load();
         let pieces = (queued + in_flight) as u64;
         let backlog = Nanos(self.service.mean().0.saturating_mul(pieces) / self.spindles() as u64);
-        backlog + backlog + self.following.config.slack
+        backlog + backlog + self.following.config.slack + self.wake_up_time()
     }
 
     /// When the next piece may be queued. Streams that are due already have been tried and wait for room.
@@ -244,7 +246,8 @@ impl DiskEngine {
         }
         let (dry, _) = self.following.upcoming.first()?;
         let at = |before: Nanos| Some(dry.since(before)).filter(|&at| at > self.now);
-        at(time(TIME_CONSTANT_S)).or_else(|| at(self.lead()))
+        let early = if self.is_quiet() { None } else { at(time(TIME_CONSTANT_S)) };
+        early.or_else(|| at(self.lead()))
     }
 
     /// The stream whose next piece is queued first: the one that runs dry first. If the sizing algorithm
@@ -269,6 +272,7 @@ impl DiskEngine {
     /// plentiful, others.
     pub(super) fn read_ahead(&mut self) {
         let most = if self.rests { 0 } else { self.config.constants.queue_ahead as usize };
+        let quiet = self.is_quiet();
         while let Some(stream) = self.next_ahead()
             && self.queue.queued_ahead() < most
         {
@@ -278,25 +282,27 @@ impl DiskEngine {
                 continue;
             }
             let due = dry.since(self.now) <= self.lead();
-            let early = dry.since(self.now) <= time(TIME_CONSTANT_S)
-                && self.queue.load().0 < most
-                && len.full <= self.share()
-                && self.memory.has_to_spare(self.budgeted());
+            let soon = match quiet {
+                true => self.quiet.bursting,
+                false => dry.since(self.now) <= time(TIME_CONSTANT_S) && len.full <= self.share(),
+            };
+            let early = soon && self.queue.load().0 < most && self.memory.has_to_spare(self.budgeted());
             if !due && !early {
-                return;
+                return self.end_burst();
             }
             let Some(piece) = self.next_piece(stream, len) else {
                 self.stats.held_back += 1;
-                return;
+                return self.end_burst();
             };
             if !self.queue_ahead(stream, piece) {
                 return;
             }
             // One early piece at a time: the next when the stream reads again.
-            if !due {
+            if !due && !quiet {
                 self.following.upcoming.remove(stream);
             }
         }
+        self.end_burst();
     }
 
     /// Start and end of a stream's next piece, in whole pages. `None` if the budget has no room.

@@ -84,7 +84,7 @@ impl DiskEngine {
             _ => self.size.full(lba, bitrate),
         };
         let size = size.min(Bytes(self.rest(stream)));
-        let size = size.min(Bytes(self.slow_start(stream, at)));
+        let size = size.min(Bytes(self.slow_start(stream)));
         let full = size.min(Bytes(self.run_rest(stream, at)));
         let (first, cut) = (self.size.first(full).0, whole || full < size);
         PieceLen { full: full.0, first, cut, bitrate: self.told(stream) }
@@ -143,17 +143,12 @@ impl DiskEngine {
         }
     }
 
-    /// Bytes from the end of what is fetched to where the pieces of a stream of unknown length end. They
-    /// double with what it has read since it began, and none goes beyond the next power of two before the
-    /// stream does: most of what is read in parts has parts of such a length. At least what the disk
+    /// Maximum length for a stream of unknown length: what it has read so far, and at least what the disk
     /// transfers in two switches, beyond which a longer piece gains little. Clients that begin at the head of
     /// a file mostly go on.
-    fn slow_start(&self, stream: &Stream, at: u64) -> u64 {
+    fn slow_start(&self, stream: &Stream) -> u64 {
         match self.starts_slowly(stream) {
-            true => {
-                let least = 1 << (2 * self.service.depth().0.clamp(PAGE, 1 << 40)).ilog2();
-                pages_between(stream.fetched, stream.doubled(at, least))
-            }
+            true => stream.run.max(2 * self.service.depth().0.min(1 << 40)),
             false => u64::MAX,
         }
     }
@@ -178,7 +173,7 @@ impl DiskEngine {
     fn expected_rest(&self, stream: &Stream, at: u64) -> Option<u64> {
         let table = &self.following.table;
         let doubled = match self.size.end_evidence() {
-            EndEvidence::Ends => pages_between(stream.position, stream.doubled(at, 0)),
+            EndEvidence::Ends => pages_between(stream.position, stream.doubled(at)),
             EndEvidence::Ignored | EndEvidence::Lengths => 0,
         };
         let known = table.run_rest(stream).or(stream.random.then_some(doubled));
@@ -217,7 +212,7 @@ impl DiskEngine {
     }
 
     /// Configured bitrate, else the one given for the file, else the observed one.
-    fn bitrate_of(&self, stream: &Stream) -> Option<f64> {
+    pub(super) fn bitrate_of(&self, stream: &Stream) -> Option<f64> {
         self.told(stream).or_else(|| stream.bitrate(self.now))
     }
 

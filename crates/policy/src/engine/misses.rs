@@ -295,7 +295,8 @@ impl DiskEngine {
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
         let Some(id) = stream else { return u64::MAX };
         let own = self.following.table.get(id).map_or(0, |s| s.fetched);
-        if own > start.next_multiple_of(PAGE) {
+        // A stream may begin within a page.
+        if own / PAGE * PAGE > start.next_multiple_of(PAGE) {
             return 0;
         }
         self.following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)

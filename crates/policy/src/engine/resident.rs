@@ -69,6 +69,7 @@ impl DiskEngine {
             }
         }
         self.queue.done(self.now, read, outcome);
+        self.quiet.ended(self.now, read);
         if let Some(trial) = &mut self.trial {
             trial.ended(self.now, end - start, self.queue.load().0);
             let pieces = trial.pieces();

@@ -81,12 +81,11 @@ impl Stream {
         self.reached.saturating_sub(self.run)
     }
 
-    /// The first place behind the byte `at` that lies a power of two behind the begin of its run, and at
-    /// least `least`.
-    pub(crate) fn doubled(&self, at: u64, least: u64) -> u64 {
+    /// The first place behind the byte `at` that lies a power of two behind the begin of its run.
+    pub(crate) fn doubled(&self, at: u64) -> u64 {
         let read = at.saturating_sub(self.begin()).saturating_add(1);
         let length = read.checked_next_power_of_two().unwrap_or(u64::MAX);
-        self.begin().saturating_add(length.max(least))
+        self.begin().saturating_add(length)
     }
 
     fn kind(&self) -> RunKind {

@@ -12,7 +12,7 @@ use seekless_base::{Exit, Fault};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::usage;
+use crate::{moved, usage};
 
 /// Largest file that is read. The options of all commands with comments take a few KiB; what is a hundred
 /// times longer is another file.
@@ -36,6 +36,17 @@ pub(crate) enum Value {
     Switch(bool),
     One(String),
     Many(Vec<String>),
+}
+
+impl Value {
+    /// As the value of a word: a list by commas.
+    fn text(&self) -> String {
+        match self {
+            Value::Switch(on) => on.to_string(),
+            Value::One(one) => one.clone(),
+            Value::Many(all) => all.join(","),
+        }
+    }
 }
 
 /// One line of the file.
@@ -251,6 +262,20 @@ impl Reader<'_> {
                 continue;
             }
             let section = if path.is_empty() { ALL.to_string() } else { path.join(".") };
+            let commands = sections(program).into_iter().map(|(_, command)| command);
+            let moved = command.map_or_else(
+                || commands.into_iter().find_map(|command| moved::find(command, name)),
+                |command| moved::find(command, name),
+            );
+            if let Some(moved) = moved {
+                moved.warn(&format!("{}: {section}.{name}: ", self.place(at)));
+                if let Some(value) = of_toml(value.get_ref()).filter(|_| moved.effective) {
+                    let value = Value::Many(vec![format!("{name}={}", value.text())]);
+                    let (key, line) = (moved.now.to_string(), self.line(at));
+                    all.push(Setting { section: path.to_vec(), key, value, line });
+                }
+                continue;
+            }
             let whole = format!("{section}.{name}");
             let known = match command {
                 Some(command) => option(command, name).is_some(),

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use seekless_base::{Exit, Fault};
+use seekless_output::JsonOption;
 use serde_json::{Value, json};
 
 use super::file::{self, File};
@@ -23,9 +24,8 @@ pub struct ConfigArgs {
     /// Show every option of COMMAND, its value, and where that comes from; without COMMAND, of all commands
     #[arg(long, num_args = 0.., value_name = "COMMAND", required_unless_present = "check")]
     show: Option<Vec<String>>,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
     /// With --show COMMAND: a command line of it, to be taken into account
     #[arg(last = true, value_name = "OPTIONS")]
     words: Vec<OsString>,
@@ -60,7 +60,7 @@ impl ConfigArgs {
         let read = chosen.as_ref().map(|(path, must)| File::read(path, *must, &program)).transpose()?;
         let count = read.flatten().map(|file| file.settings.len());
         let path = chosen.as_ref().map(|(path, _)| path.display().to_string());
-        if let Some(to) = &self.json {
+        if let Some(to) = self.json.path() {
             let text = seekless_output::pretty(
                 &json!({"file": path, "exists": count.is_some(), "settings": count}),
             )?;
@@ -98,7 +98,7 @@ impl ConfigArgs {
         for (at, command) in of {
             all.extend(self.options(program, at, command, config.as_deref().map(Path::new))?);
         }
-        if let Some(to) = &self.json {
+        if let Some(to) = self.json.path() {
             let of = |shown: &Shown| json!({"command": shown.command, "option": shown.option, "value": shown.value, "from": shown.from});
             let text = seekless_output::pretty(&Value::from(all.iter().map(of).collect::<Vec<_>>()))?;
             return seekless_output::write(to, text).map(|()| Exit::Ok);

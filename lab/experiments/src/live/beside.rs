@@ -36,7 +36,7 @@ impl Top {
 pub(super) fn start(neighbour: Neighbour, dir: &Path) -> Result<Process, Fault> {
     let mut command = tools::command(&["hostile"])?;
     if neighbour == Neighbour::Hostile {
-        command.arg("--socket").arg(socket(dir));
+        command.arg(socket(dir));
     }
     Process::spawn("the program of another user", command, &dir.join("neighbour.log"), None)
 }

@@ -93,13 +93,13 @@ impl Daemon {
             command.args(["--queue", &queue.to_string()]);
         }
         if let Some(reads) = arm.in_flight {
-            command.args(["--in-flight", &reads.to_string()]);
+            command.arg(format!("--parameter=in-flight={reads}"));
         }
         if arm.answer_late {
-            command.arg("--answer-late");
+            command.arg("--parameter=answer-late=true");
         }
         if arm.single_queue {
-            command.arg("--single-queue");
+            command.arg("--parameter=single-queue=true");
         }
         command.args(&arm.daemon);
         if tree {

@@ -91,8 +91,6 @@ pub(super) fn apply(
         // The second one: the first holds what a set reads first.
         FaultKind::SlowMember => bench.disks.iter().try_for_each(|d| d.fault(&["--slow-member", "1,4"]))?,
         FaultKind::FailMember => bench.disks.iter().try_for_each(|d| d.fault(&["--fail-member", "1"]))?,
-        // Those of balanced arms happen where the nodes are.
-        FaultKind::KillNode | FaultKind::StartNode => {}
         FaultKind::MendDisk => bench.disks.iter().try_for_each(|d| d.fault(&["--clear"]))?,
     }
     Ok(())

@@ -20,7 +20,6 @@ mod in_memory;
 mod joined;
 pub(crate) mod load;
 pub(crate) mod machines;
-mod nodes;
 mod preconditions;
 pub(crate) mod probe;
 mod proof;
@@ -168,7 +167,6 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
                 Load::Files { .. } => files::run(&mut bench, point, &mut row)?,
                 Load::Fio { .. } => fio::run(&mut bench, point, &mut row)?,
                 Load::Readers { .. } => works::run(&mut bench, point, &mut row)?,
-                _ if point.arm.balanced => nodes::run(&mut bench, point, &mut row)?,
                 _ => serve::run(&mut bench, point, &mut row)?,
             }
             progress.done(&summary(&label, &row, scenario));

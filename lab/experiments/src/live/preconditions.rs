@@ -61,9 +61,6 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     if scenario.arms.iter().any(|a| a.edge.is_some()) {
         tools::find("nginx")?;
     }
-    if scenario.arms.iter().any(|a| a.balanced) {
-        tools::find("haproxy")?;
-    }
     if matches!(scenario.load, Load::Files { .. }) {
         ["find", "xargs", "sha256sum", "tar"].into_iter().try_for_each(|name| tools::find(name).map(drop))?;
     }

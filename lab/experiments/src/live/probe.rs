@@ -228,9 +228,8 @@ fn reader(
     name: &str,
     shim: bool,
 ) -> Result<Process, Fault> {
-    let mut command =
-        tools::command(&["probe", "--offset", &offset.to_string(), "--bytes", &bytes.to_string()])?;
-    command.args(["--times", &times.to_string(), "--file"]).arg(file);
+    let mut command = tools::command(&["probe"])?;
+    command.arg(file).args([offset.to_string(), bytes.to_string(), times.to_string()]);
     if shim {
         command.envs(daemon::environment(dir)?);
     }

@@ -221,6 +221,13 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
     ] {
         put(name, over(sum(&format!("/stats/{part}_ns")), sum("/stats/elapsed_ns")));
     }
+    // Only the simulator's disks count these.
+    if disks.iter().any(|d| d.pointer("/stats/awake_ns").is_some()) {
+        let hours = elapsed_s * disks.len().max(1) as f64 / 3600.0;
+        put("accesses_h", over(sum("/stats/accesses"), hours));
+        put("spin_ups_h", over(sum("/stats/spin_ups"), hours));
+        put("awake_s_h", over(sum("/stats/awake_ns") / 1e9, hours));
+    }
     put("time_idle", (1.0 - over(busy_ns, sum("/stats/elapsed_ns"))).max(0.0));
     put("service_ms", over(served_ns / 1e6, commands));
     put("wait_ms", over(sum("/stats/response_ns") / 1e6, commands));

@@ -5,6 +5,7 @@
 //! a program maps is seen only while it serves. The arm with Seekless does what the doctor said. What cannot
 //! be had, does not start or ends under load is a row with its reason, and the run goes on.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use seekless_base::{Exit, Fault};
@@ -93,7 +94,7 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
         group: group.as_ref(),
         tls: false,
     };
-    let mut running = Running::start(service, &site, &super::nodes::library(bench)?)?;
+    let mut running = Running::start(service, &site, &library(bench)?)?;
     let asked = Asked {
         protocol: service.protocol(),
         port: running.port(),
@@ -142,11 +143,11 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
 fn ask_unloaded(bench: &mut Bench<'_>, service: Service, row: &Row) -> Result<Advice, Fault> {
     let dir = bench.scratch.dir(&format!("asked{}", row.position))?;
     let site = Site { dir: &dir, root: &bench.root, env: &[], options: &[], group: None, tls: false };
-    ask(&Running::start(service, &site, &super::nodes::library(bench)?)?, bench.scratch.path())
+    ask(&Running::start(service, &site, &library(bench)?)?, bench.scratch.path())
 }
 
 /// What the doctor says of the service's processes. A preload suits only where it suits all of them.
-fn ask(running: &Running, scratch: &std::path::Path) -> Result<Advice, Fault> {
+fn ask(running: &Running, scratch: &Path) -> Result<Advice, Fault> {
     let mut said = Vec::new();
     for pid in running.server.pids().into_iter().take(ASKED_MAX) {
         let command = tools::command(&["doctor", "--json", "--pid", &pid.to_string()])?;
@@ -179,6 +180,19 @@ fn join(said: &[Value]) -> Result<Advice, Fault> {
         }
     }
     advice.ok_or_else(|| Fault::new(Exit::Missing, "the doctor could look at none of its processes"))
+}
+
+/// Every file of the library, with its size.
+fn library(bench: &Bench<'_>) -> Result<Vec<(String, u64)>, Fault> {
+    let manifest: &Path = &bench.scratch.path().join("manifest.txt");
+    let text = std::fs::read_to_string(manifest)
+        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", manifest.display())))?;
+    let lines = text.lines().filter(|l| !l.starts_with('#'));
+    let parse = |line: &str| {
+        let (size, path) = line.split_once(' ')?;
+        Some((path.to_string(), size.parse().ok()?))
+    };
+    Ok(lines.filter_map(parse).collect())
 }
 
 #[cfg(test)]

@@ -78,9 +78,6 @@ pub struct Arm {
     /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB
     /// slices, whose cache on disk is so large.
     pub edge: Option<Bytes>,
-    /// HAProxy in front of one server a disk, which the clients ask instead (`server = "seekless"`).
-    #[serde(default)]
-    pub balanced: bool,
     /// Clients take the blocks of a download in any order (`downloads` only).
     #[serde(default)]
     pub any_order: bool,
@@ -519,8 +516,4 @@ pub enum FaultKind {
     MendDisk,
     /// The memory limit of server and daemon changes.
     LimitMemory,
-    /// SIGKILL to the middle one of several nodes; what its memory held is gone too.
-    KillNode,
-    /// Start it again, where it was.
-    StartNode,
 }

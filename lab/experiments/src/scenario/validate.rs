@@ -49,7 +49,7 @@ impl Scenario {
         if let Some(arm) = self.arms.iter().find(|a| a.shown && (!fio || a.mode.is_none())) {
             return Err(format!("arm `{}`: `shown` needs a load of kind `fio`, and a `mode`", arm.name));
         }
-        let shared = |a: &super::Arm| self.load.is_http() && !a.balanced && a.mode.is_some() && !a.no_daemon;
+        let shared = |a: &super::Arm| self.load.is_http() && a.mode.is_some() && !a.no_daemon;
         if let Some(arm) = self.arms.iter().find(|a| a.neighbour.is_some() && !shared(a)) {
             return Err(format!(
                 "arm `{}`: `neighbour` needs a load of a web server, and a `mode` with a daemon",
@@ -268,20 +268,6 @@ impl Scenario {
                 matches!(arm.server, Some(super::ServerKind::Nginx | super::ServerKind::Seekless));
             if arm.tls && (!speaks_tls || arm.edge.is_some()) {
                 return here("`tls` is for nginx and seekless, without an edge");
-            }
-            if arm.balanced
-                && (arm.server != Some(super::ServerKind::Seekless)
-                    || self.disks.len() < 2
-                    || arm.edge.is_some()
-                    || !matches!(self.load, Load::Closed { .. } | Load::Sessions { .. }))
-            {
-                return here(
-                    "balanced is for server = \"seekless\" on two disks and more, closed or sessions, without an edge",
-                );
-            }
-            let nodes = |kind| matches!(kind, super::FaultKind::KillNode | super::FaultKind::StartNode);
-            if arm.faults.iter().any(|f| nodes(f.what) != arm.balanced) {
-                return here("kill-node and start-node are for balanced arms, and other faults are not");
             }
             if arm.queue == Some(0) || arm.in_flight == Some(0) {
                 return here("queue and in_flight: at least 1");

@@ -8,7 +8,6 @@
 
 mod apache;
 mod go;
-mod haproxy;
 mod lighttpd;
 mod nginx;
 mod seekless;
@@ -92,34 +91,6 @@ impl Server {
         let port = free_port()?;
         let command = nginx::edge(site, port, &origin.url(), size)?;
         Server::run("nginx", command, port, site)
-    }
-
-    /// Starts HAProxy in front of nodes on these ports of 127.0.0.1.
-    ///
-    /// # Errors
-    /// Those of [`Server::start`].
-    pub(crate) fn balancer(nodes: &[u16], site: &Site<'_>) -> Result<Server, Fault> {
-        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
-        std::fs::create_dir_all(site.dir).map_err(fault)?;
-        let port = free_port()?;
-        let command = haproxy::command(nodes, site, port)?;
-        Server::run("haproxy", command, port, site)
-    }
-
-    /// Starts `seekless serve` on this port, or on a free one for 0.
-    ///
-    /// # Errors
-    /// Those of [`Server::start`].
-    pub(crate) fn node(site: &Site<'_>, port: u16) -> Result<Server, Fault> {
-        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
-        std::fs::create_dir_all(site.dir).map_err(fault)?;
-        let port = if port == 0 { free_port()? } else { port };
-        Server::run(ServerKind::Seekless.name(), seekless::command(site, port)?, port, site)
-    }
-
-    /// SIGKILL.
-    pub(crate) fn kill(mut self) {
-        self.process.kill();
     }
 
     fn attempt(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
@@ -234,7 +205,7 @@ pub(crate) fn version(kind: ServerKind) -> Option<String> {
 }
 
 fn builtin(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
-    let mut command = tools::command(&["file-server", "--port", &port.to_string(), "--root"])?;
+    let mut command = tools::command(&["file-server", &port.to_string()])?;
     command.arg(site.root);
     Ok(command)
 }

@@ -108,7 +108,7 @@ pub(crate) fn run(
     out: &Path,
 ) -> Result<Results, Fault> {
     if let Some(why) = refusal(scenario) {
-        return Err(Fault::new(Exit::Missing, format!("`{name}` runs live only: {why}; use --live")));
+        return Err(Fault::new(Exit::Missing, format!("`{name}` runs live only: {why}; leave out --sim")));
     }
     if let Some(file) = scenario.load.lacks() {
         return Err(Fault::new(

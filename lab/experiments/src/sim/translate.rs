@@ -1,5 +1,7 @@
 //! A scenario's arm as arguments of `seekless-lab sim serve`.
 
+use std::collections::BTreeMap;
+
 use seekless_model::workload::tree::FileOrder;
 
 use crate::live::files::{XARGS_FILES, XARGS_PROGRAMS};
@@ -66,19 +68,42 @@ pub(super) fn remarks(scenario: &Scenario) -> Vec<String> {
     remarks
 }
 
-/// Arguments, each flag once; what is put later wins.
+/// Options whose value is NAME=VALUE,...: the model's settings, and the policy's parameters.
+const TABLES: [&str; 2] = ["--with", "--parameter"];
+
+/// Arguments, each flag once and each name of a table once; what is put later wins.
 #[derive(Default)]
-struct Words(Vec<(String, Option<String>)>);
+struct Words {
+    flags: Vec<(String, Option<String>)>,
+    tables: BTreeMap<&'static str, BTreeMap<String, String>>,
+}
 
 impl Words {
     fn put(&mut self, flag: &str, value: impl ToString) {
-        self.0.retain(|(f, _)| f != flag);
-        self.0.push((flag.into(), Some(value.to_string())));
+        if let Some(table) = TABLES.into_iter().find(|table| *table == flag) {
+            for pair in value.to_string().split(',') {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                self.set(table, name, value);
+            }
+            return;
+        }
+        self.flags.retain(|(f, _)| f != flag);
+        self.flags.push((flag.into(), Some(value.to_string())));
     }
 
     fn switch(&mut self, flag: &str) {
-        self.0.retain(|(f, _)| f != flag);
-        self.0.push((flag.into(), None));
+        self.flags.retain(|(f, _)| f != flag);
+        self.flags.push((flag.into(), None));
+    }
+
+    /// Sets one name of a table.
+    fn set(&mut self, table: &'static str, name: &str, value: impl ToString) {
+        self.tables.entry(table).or_default().insert(name.into(), value.to_string());
+    }
+
+    /// A setting of the model.
+    fn with(&mut self, name: &str, value: impl ToString) {
+        self.set("--with", name, value);
     }
 
     /// `--flag value` or `--switch`, as written in a scenario.
@@ -126,7 +151,7 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
             }
             words.put("--link", machine.link);
             if matches!(machine.load, Load::Search { .. }) {
-                words.switch("--cold-start");
+                words.with("cold-start", true);
             }
             words.put("--zipf", machine.zipf);
             words.put("--catalogue-seed", scenario.library.seed);
@@ -153,7 +178,7 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
     load(&mut words, &point.load, repetition);
     tree(&mut words, arm, &point.load);
     if arm.file_set.is_some() {
-        words.switch("--file-set");
+        words.with("file-set", true);
     }
     words.extend(&scenario.sim.args);
     words.extend(&arm.sim);
@@ -161,9 +186,13 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
 }
 
 fn finish(mut line: Vec<String>, words: Words) -> Vec<String> {
-    for (flag, value) in words.0 {
+    for (flag, value) in words.flags {
         line.push(flag);
         line.extend(value);
+    }
+    for (flag, pairs) in words.tables {
+        let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        line.extend([flag.to_string(), pairs.join(",")]);
     }
     line
 }
@@ -178,7 +207,7 @@ fn server(words: &mut Words, arm: &Arm) {
         words.put("--read-ahead-kb", kb);
     }
     if let Some(kb) = arm.max_sectors_kb {
-        words.put("--max-sectors-kb", kb);
+        words.with("max-sectors-kb", kb);
     }
 }
 
@@ -202,13 +231,13 @@ fn engine(words: &mut Words, arm: &Arm) {
         words.put("--queue", queue);
     }
     if let Some(reads) = arm.in_flight {
-        words.put("--in-flight", reads);
+        words.set("--parameter", "in-flight", reads);
     }
     if arm.answer_late {
-        words.switch("--answer-late");
+        words.set("--parameter", "answer-late", true);
     }
     if arm.single_queue {
-        words.switch("--single-queue");
+        words.set("--parameter", "single-queue", true);
     }
 }
 
@@ -236,20 +265,22 @@ fn tree(words: &mut Words, arm: &Arm, load: &Load) {
     words.put("--load", "tree");
     words.put("--warmup", "0s");
     words.put("--duration", format!("{FILES_S_MAX}s"));
-    words.put("--files", files);
-    words.put("--median", median);
-    words.put("--files-per-pack", files_per_pack);
-    words.put("--pack", pack);
+    words.with("files", files);
+    words.with("median", median);
+    words.with("files-per-pack", files_per_pack);
+    words.with("pack", pack);
     words.put("--clients", programs);
-    words.put("--batch", each.unwrap_or(u32::MAX));
-    words.put("--taking", taking.name());
-    words.switch("--fresh");
+    words.with("batch", each.unwrap_or(u32::MAX));
+    words.with("taking", taking.name());
+    words.with("fresh", true);
     if let Some(ProgramWork { start_ms, file_us, mb_s }) = work {
-        words.put("--start-time", format!("{start_ms}ms"));
-        words.put("--file-time", format!("{file_us}us"));
-        words.put("--work-rate", mb_s);
+        words.with("start-time", format!("{start_ms}ms"));
+        words.with("file-time", format!("{file_us}us"));
+        words.with("work-rate", mb_s);
     }
-    words.extend(&arm.daemon);
+    // Of the daemon's options the model has this one.
+    let next_files = arm.daemon.windows(2).any(|words| words == ["--next-files", "on"]);
+    words.with("next-files", next_files);
 }
 
 fn load(words: &mut Words, load: &Load, repetition: u32) {
@@ -286,7 +317,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             times(RAMP_STEP_S.0, RAMP_STEP_S.1);
             words.put("--load", "search");
             words.put("--rate", from);
-            words.put("--rate-max", to);
+            words.with("rate-max", to);
             if let Some(rates) = link {
                 words.put("--link", rates);
             }
@@ -295,17 +326,17 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
             times(*warmup_s, *duration_s);
             words.put("--load", "search");
             words.put("--rate", rate);
-            words.put("--rate-max", rate_max);
+            words.with("rate-max", rate_max);
             words.put("--max-failed", max_failed);
-            words.put("--precision", precision);
-            words.put("--runs", SEARCH_RUNS);
+            words.with("precision", precision);
+            words.with("runs", SEARCH_RUNS);
         }
         Load::Diff { instances, files } => {
             words.put("--warmup", "0s");
             words.put("--duration", format!("{FILES_S_MAX}s"));
             words.put("--load", "diff");
             words.put("--clients", instances);
-            words.put("--files", files);
+            words.with("files", files);
         }
         Load::Files { .. }
         | Load::Fio { .. }
@@ -350,8 +381,9 @@ mod tests {
     fn what_an_arm_says_itself_wins() {
         let mut words = Words::default();
         words.put("--memory", "1GiB");
-        words.extend(&["--memory", "4GiB", "--cold-start", "--socket", "128KiB"].map(String::from));
+        words.with("socket", "1MiB");
+        words.extend(&["--memory", "4GiB", "--drawn", "--with", "socket=128KiB,cache=lru"].map(String::from));
         let line = finish(Vec::new(), words);
-        assert_eq!(line, ["--memory", "4GiB", "--cold-start", "--socket", "128KiB"]);
+        assert_eq!(line, ["--memory", "4GiB", "--drawn", "--with", "cache=lru,socket=128KiB"]);
     }
 }

@@ -7,7 +7,7 @@
 //! A reader may have several connections that take its ranges, as clients of SMB, NFS or S3 do: ranges that
 //! follow one another then reach the server in any order.
 
-use seekless_base::Bytes;
+use seekless_base::{Bytes, words};
 use serde::{Deserialize, Serialize};
 
 use crate::workload::catalogue::Catalogue;
@@ -23,6 +23,8 @@ pub enum Pick {
     /// By the catalogue's popularity.
     Zipf,
 }
+
+words! { Pick: Uniform = "uniform", Zipf = "zipf" }
 
 /// What a closed-loop reader does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

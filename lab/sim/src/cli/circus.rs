@@ -1,14 +1,17 @@
 //! `seekless-lab sim circus`: downloads in any order, simulated.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use seekless_base::{Bytes, Exit, Fault, Nanos, share};
 use seekless_model::drive::{DriveSpec, catalogue};
+use seekless_model::load_options::SeedOption;
+use seekless_output::JsonOption;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::RUNS;
+use super::with::WithOption;
 use crate::circus::conclusions::{Conclusion, conclusions};
 use crate::circus::figures::{self, Figure, FigurePoint};
 use crate::circus::{Class, LINKS, Setup, Trials, trials, trials_until};
@@ -32,7 +35,7 @@ enum OrderArg {
 pub(super) struct CircusArgs {
     /// Figure of the paper, 8 to 17, to compute beside the values of its text; sets files, size, load and
     /// clients
-    #[arg(long, conflicts_with_all = ["files", "size", "load", "clients", "order", "rtt", "loss"])]
+    #[arg(long, conflicts_with_all = ["files", "size", "load", "clients", "order"])]
     figure: Option<u32>,
     /// Model of the disk [default: the paper's for a figure, else wd-red-1tb]
     #[arg(long)]
@@ -56,36 +59,6 @@ pub(super) struct CircusArgs {
     /// Memory for blocks and clients
     #[arg(long, default_value_t = figures::MEMORY)]
     memory: Bytes,
-    /// Memory of the server for each client; the rest is for blocks
-    #[arg(long, default_value_t = figures::PER_CLIENT)]
-    per_client: Bytes,
-    /// Rate of the server's link, Mbit/s
-    #[arg(long, default_value_t = 1000.0)]
-    link: f64,
-    /// Round-trip time, milliseconds
-    #[arg(long, default_value_t = 1.0)]
-    rtt: f64,
-    /// Share of packets lost, percent
-    #[arg(long, default_value_t = 0.0)]
-    loss: f64,
-    /// Block size
-    #[arg(long, default_value = "64KiB")]
-    block: Bytes,
-    /// Length of the active region
-    #[arg(long, default_value = "16MiB")]
-    region: Bytes,
-    /// Queue length limit, blocks
-    #[arg(long, default_value_t = 5)]
-    queue: usize,
-    /// Client threshold, share of a file
-    #[arg(long, default_value_t = 0.75)]
-    threshold: f64,
-    /// Leapfront distance over the length of the active region
-    #[arg(long, default_value_t = 1.0)]
-    leapfront: f64,
-    /// Reads in flight, at most the depth of the drive's queue
-    #[arg(long, default_value_t = 8)]
-    reads_in_flight: usize,
     /// Measured seconds, after a warm-up of the longest download
     #[arg(long, default_value_t = 1800.0)]
     time: f64,
@@ -96,15 +69,55 @@ pub(super) struct CircusArgs {
     /// (the paper: 0.05)
     #[arg(long, value_name = "SHARE", value_parser = share)]
     until: Option<f64>,
-    /// First seed
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Threads; the result does not depend on them [default: all cores]
-    #[arg(long)]
-    threads: Option<usize>,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    from: SeedOption,
+    #[command(flatten)]
+    with: WithOption,
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// What `--with` sets: the server of the paper, and the network.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Model {
+    /// Memory of the server for each client; the rest is for blocks.
+    per_client: Bytes,
+    /// Rate of the server's link, Mbit/s.
+    link: f64,
+    /// Round-trip time, milliseconds.
+    rtt: Option<f64>,
+    /// Share of packets lost, percent.
+    loss: Option<f64>,
+    /// Block size.
+    block: Bytes,
+    /// Length of the active region.
+    region: Bytes,
+    /// Queue length limit, blocks.
+    queue: usize,
+    /// Client threshold, share of a file.
+    threshold: f64,
+    /// Leapfront distance over the length of the active region.
+    leapfront: f64,
+    /// Reads in flight, at most the depth of the drive's queue.
+    reads_in_flight: usize,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model {
+            per_client: figures::PER_CLIENT,
+            link: 1000.0,
+            rtt: None,
+            loss: None,
+            block: Bytes::kib(64),
+            region: Bytes::mib(16),
+            queue: 5,
+            threshold: 0.75,
+            leapfront: 1.0,
+            reads_in_flight: 8,
+        }
+    }
 }
 
 fn usage(message: String) -> Fault {
@@ -170,12 +183,16 @@ fn drive(args: &CircusArgs) -> Result<DriveSpec, Fault> {
 
 /// The experiment the options describe, load apart.
 fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
+    let model: Model = args.with.settings()?;
+    if args.figure.is_some() && (model.rtt.is_some() || model.loss.is_some()) {
+        return Err(usage("--figure sets rtt and loss: leave them out of --with".into()));
+    }
     let drive = drive(args)?;
     let time = within("time", args.time, 1.0, TIME_S_MAX)?;
-    let mut setup = figures::base(&drive, args.seed, Nanos::from_secs_f64(time));
-    let block = args.block.0;
+    let mut setup = figures::base(&drive, args.from.seed, Nanos::from_secs_f64(time));
+    let block = model.block.0;
     if !(512..=(64 << 20)).contains(&block) || !block.is_power_of_two() {
-        return Err(usage(format!("--block {} is not a power of two from 512B to 64MiB", args.block)));
+        return Err(usage(format!("--with block={} is not a power of two from 512B to 64MiB", model.block)));
     }
     if args.size.0 < block || args.size.0 / block > seekless_reorder::BLOCKS_MAX {
         return Err(usage(format!(
@@ -197,20 +214,21 @@ fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
     }
     setup.files = args.files;
     setup.size = args.size;
-    setup.link_rate = within("link", args.link, 0.001, 1e6)? * 1e6 / 8.0;
-    setup.round_trip = Nanos::from_millis_f64(within("rtt", args.rtt, 0.001, 10_000.0)?);
-    setup.loss = within("loss", args.loss, 0.0, 90.0)? / 100.0;
+    setup.link_rate = within("with link", model.link, 0.001, 1e6)? * 1e6 / 8.0;
+    setup.round_trip = Nanos::from_millis_f64(within("with rtt", model.rtt.unwrap_or(1.0), 0.001, 10_000.0)?);
+    setup.loss = within("with loss", model.loss.unwrap_or(0.0), 0.0, 90.0)? / 100.0;
     setup.classes = parse_clients(&args.clients)?;
     setup.memory = args.memory;
-    setup.per_client = args.per_client;
+    setup.per_client = model.per_client;
     let server = &mut setup.server;
-    server.block = args.block;
-    server.region = args.region;
-    server.queue = within("queue", args.queue as f64, 1.0, 65_536.0)? as usize;
-    server.threshold = within("threshold", args.threshold, 0.0, 1.0)?;
-    server.leapfront = within("leapfront", args.leapfront, 0.0, 1000.0)?;
-    server.reads_in_flight = within("reads-in-flight", args.reads_in_flight as f64, 1.0, 1024.0)? as usize;
-    server.read = args.block;
+    server.block = model.block;
+    server.region = model.region;
+    server.queue = within("with queue", model.queue as f64, 1.0, 65_536.0)? as usize;
+    server.threshold = within("with threshold", model.threshold, 0.0, 1.0)?;
+    server.leapfront = within("with leapfront", model.leapfront, 0.0, 1000.0)?;
+    server.reads_in_flight =
+        within("with reads-in-flight", model.reads_in_flight as f64, 1.0, 1024.0)? as usize;
+    server.read = model.block;
     Ok(setup)
 }
 
@@ -254,7 +272,6 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
     };
     let points = &figure.points;
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(args.threads.unwrap_or(0))
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
     // What must give the same is run once.
@@ -285,7 +302,7 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
     let results: Vec<Trials> = of_point.iter().map(|&i| of_setup[i].clone()).collect();
     let checks = conclusions(&figure, &results);
     let exit = if checks.iter().all(Conclusion::holds) { Exit::Ok } else { Exit::Failed };
-    seekless_output::give(args.json.as_deref(), &as_json(&args, &figure, &results, &checks), || {
+    seekless_output::give(args.json.path(), &as_json(&args, &figure, &results, &checks), || {
         as_text(&args, &figure, &results, &checks)
     })?;
     Ok(exit)
@@ -324,7 +341,7 @@ fn as_json(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Con
         "title": title,
         "axis": axis,
         "drive": points.first().map(|p| p.setup.drive.name.clone()),
-        "seed": args.seed,
+        "seed": args.from.seed,
         "trials": args.trials,
         "time_s": args.time,
         "rows": rows,

@@ -5,8 +5,10 @@ mod coordinator;
 mod node;
 mod replay;
 mod serve;
+mod serve_model;
 mod table;
 mod trace;
+mod with;
 
 use clap::{Args, Subcommand};
 use seekless_base::{Exit, Fault};

@@ -1,7 +1,6 @@
 //! `seekless-lab sim node`: one of several nodes behind a balancer, from empty memory on.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault, Nanos};
@@ -9,10 +8,14 @@ use seekless_model::drive::catalogue as drives;
 use seekless_model::drive::set::SetSpec;
 use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_model::workload::closed::{ClosedSpec, Pick};
+use seekless_options::parsed;
+use seekless_output::JsonOption;
 use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::serve::link_rate;
+use super::with::{WithOption, within};
 use crate::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
 use crate::serving::{Config, KernelConfig, Load, Look, back, hit_ratio, run as simulate};
 
@@ -26,93 +29,116 @@ const BACK: f64 = 0.9;
 /// are the disk's.
 #[derive(Args, Clone, Debug)]
 pub(super) struct NodeArgs {
-    /// A drive of `drives/`
-    #[arg(long, value_name = "NAME", default_value = "wd-red-1tb")]
-    drive: String,
-    /// Size of the disk's file system, which covers the whole drive
-    #[arg(long, value_name = "SIZE", default_value = "3GiB")]
-    size: Bytes,
-    /// Size of the library of all nodes together
-    #[arg(long, value_name = "SIZE", default_value = "1536MiB")]
-    library: Bytes,
-    /// Zipf exponent of the popularity
-    #[arg(long, value_name = "EXPONENT", default_value_t = 1.0)]
-    zipf: f64,
-    /// Number of nodes; HAProxy's hash places each file on one of them
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    nodes: u32,
-    /// Number of this node, in the order of the balancer's configuration (`deploy/haproxy.cfg`)
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
-    node: u32,
-    /// Number of viewers of all nodes
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    clients: u32,
-    /// Bytes in one of their requests
-    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
-    range: Bytes,
-    /// Link of a viewer
-    #[arg(long, value_name = "RATE", default_value = "10Mb/s")]
-    link: String,
-    /// Bound of a node's load, as a multiple of the mean; beyond it requests go to the next node (HAProxy's
-    /// hash-balance-factor)
-    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
-    bound: f64,
-    /// Time from the node's return to its first request (two health checks a second apart, in the disk's
-    /// time)
-    #[arg(long, value_name = "TIME", default_value = "4s")]
-    up: Nanos,
-    /// Concurrent downloads by `seekless get`, all nodes together
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1000))]
-    downloads: u32,
-    /// Rate of one download that the disk does not limit, MB/s
-    #[arg(long, value_name = "MB/S", default_value_t = 15.3)]
-    download_mb_per_s: f64,
-    /// Memory of the node
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    memory: Bytes,
-    /// Memory of the server itself, without the blocks of downloads
-    #[arg(long, value_name = "SIZE", default_value = "30MiB")]
-    own: Bytes,
-    /// Take the read-ahead budget from all memory, not from what the server leaves
-    #[arg(long)]
-    budget_of_all: bool,
-    /// Memory for the blocks of downloads in any order
-    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
-    any_order_memory: Bytes,
-    /// Bytes of one read for downloads in any order
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
-    any_order_read: Bytes,
-    /// How far a viewer's read is extended
-    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
-    prefetch: Bytes,
-    /// Begin and end of the time, after an empty start, with the hit ratio that the node must reach again
-    #[arg(long, value_name = "TIME", default_values = ["80s", "160s"], num_args = 2)]
-    before: Vec<Nanos>,
-    /// Speed of the disk as a multiple of the real one; it also applies to viewers' links, downloads and all
-    /// times given here, but not to times of Seekless' own clock
-    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
-    speedup: f64,
-    /// Largest file for which a digest is computed at its first download
-    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
-    digest_max: Bytes,
-    /// How long the node is away
-    #[arg(long, value_name = "TIME", default_value = "120s")]
-    away: Nanos,
-    /// How long the return is simulated
-    #[arg(long, value_name = "TIME", default_value = "300s")]
-    time: Nanos,
-    /// Time between two samples of what was served and read
-    #[arg(long, value_name = "TIME", default_value = "8s")]
-    look: Nanos,
+    #[command(flatten)]
+    with: WithOption,
     /// Runs, each with other readers
     #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
     trials: u64,
     /// First seed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=1 << 31))]
     seed: u64,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// What `--with` sets: machine, load and times.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Nodes {
+    /// A drive of `drives/`.
+    drive: String,
+    /// Size of the disk's file system, which covers the whole drive.
+    size: Bytes,
+    /// Size of the library of all nodes together.
+    library: Bytes,
+    /// Zipf exponent of the popularity.
+    zipf: f64,
+    /// Number of nodes; HAProxy's hash places each file on one of them.
+    nodes: u32,
+    /// Number of this node, in the order of the balancer's configuration (`deploy/haproxy.cfg`).
+    node: u32,
+    /// Number of viewers of all nodes.
+    clients: u32,
+    /// Bytes in one of their requests.
+    range: Bytes,
+    /// Link of a viewer.
+    link: String,
+    /// Bound of a node's load, as a multiple of the mean; beyond it requests go to the next node (HAProxy's
+    /// hash-balance-factor).
+    bound: f64,
+    /// Time from the node's return to its first request (two health checks a second apart, in the disk's
+    /// time).
+    #[serde(deserialize_with = "parsed")]
+    up: Nanos,
+    /// Concurrent downloads by `seekless get`, all nodes together.
+    downloads: u32,
+    /// Rate of one download that the disk does not limit, MB/s.
+    download_mb_per_s: f64,
+    /// Memory of the node.
+    memory: Bytes,
+    /// Memory of the server itself, without the blocks of downloads.
+    own: Bytes,
+    /// Take the read-ahead budget from all memory, not from what the server leaves.
+    budget_of_all: bool,
+    /// Memory for the blocks of downloads in any order.
+    any_order_memory: Bytes,
+    /// Bytes of one read for downloads in any order.
+    any_order_read: Bytes,
+    /// How far a viewer's read is extended.
+    prefetch: Bytes,
+    /// Begin of the time, after an empty start, with the hit ratio that the node must reach again.
+    #[serde(deserialize_with = "parsed")]
+    before: Nanos,
+    /// End of that time: the node is killed.
+    #[serde(deserialize_with = "parsed")]
+    killed: Nanos,
+    /// Speed of the disk as a multiple of the real one; it also applies to viewers' links, downloads and all
+    /// times given here, but not to times of Seekless' own clock.
+    speedup: f64,
+    /// Largest file for which a digest is computed at its first download.
+    digest_max: Bytes,
+    /// How long the node is away.
+    #[serde(deserialize_with = "parsed")]
+    away: Nanos,
+    /// How long the return is simulated.
+    #[serde(deserialize_with = "parsed")]
+    time: Nanos,
+    /// Time between two samples of what was served and read.
+    #[serde(deserialize_with = "parsed")]
+    look: Nanos,
+}
+
+impl Default for Nodes {
+    fn default() -> Nodes {
+        Nodes {
+            drive: "wd-red-1tb".into(),
+            size: Bytes::gib(3),
+            library: Bytes::mib(1536),
+            zipf: 1.0,
+            nodes: 3,
+            node: 2,
+            clients: 60,
+            range: Bytes::kib(512),
+            link: "10Mb/s".into(),
+            bound: 2.0,
+            up: Nanos::from_secs(4),
+            downloads: 2,
+            download_mb_per_s: 15.3,
+            memory: Bytes::mib(256),
+            own: Bytes::mib(30),
+            budget_of_all: false,
+            any_order_memory: Bytes::mib(128),
+            any_order_read: Bytes::mib(1),
+            prefetch: Bytes::mib(4),
+            before: Nanos::from_secs(80),
+            killed: Nanos::from_secs(160),
+            speedup: 2.0,
+            digest_max: Bytes::mib(16),
+            away: Nanos::from_secs(120),
+            time: Nanos::from_secs(300),
+            look: Nanos::from_secs(8),
+        }
+    }
 }
 
 /// What came out of one pair of runs.
@@ -126,34 +152,29 @@ fn usage(message: impl Into<String>) -> Fault {
     Fault::new(Exit::Usage, message)
 }
 
-impl NodeArgs {
+impl Nodes {
     fn check(&self) -> Result<(), Fault> {
-        if self.node > self.nodes {
-            return Err(usage(format!("--node {} is none of --nodes {}", self.node, self.nodes)));
-        }
-        if !(self.speedup.is_finite() && (0.01..=100.0).contains(&self.speedup)) {
-            return Err(usage("--speedup: write 0.01 to 100"));
-        }
-        let [from, to] = self.before[..] else { return Err(usage("--before takes two times")) };
-        if from >= to || self.look == Nanos::ZERO || self.look > self.time.min(Nanos(to.0 - from.0)) {
-            return Err(usage(
-                "--before is two times, the earlier first, and --look shorter than that and --time",
-            ));
-        }
-        if !(self.download_mb_per_s.is_finite() && (0.001..=1e6).contains(&self.download_mb_per_s)) {
-            return Err(usage("--download-mb-per-s: write 0.001 to 1000000"));
+        within(&[
+            ("nodes", f64::from(self.nodes), 1.0, 100.0),
+            ("node", f64::from(self.node), 1.0, f64::from(self.nodes)),
+            ("clients", f64::from(self.clients), 1.0, 10_000.0),
+            ("downloads", f64::from(self.downloads), 0.0, 1000.0),
+            ("download-mb-per-s", self.download_mb_per_s, 0.001, 1e6),
+            ("bound", self.bound, 1.0, 1000.0),
+            ("speedup", self.speedup, 0.01, 100.0),
+        ])?;
+        let watched = Nanos(self.killed.0.saturating_sub(self.before.0));
+        if self.look == Nanos::ZERO || self.look > self.time.min(watched) {
+            return Err(usage("--with: look is shorter than time, and than the time from before to killed"));
         }
         if self.range.0 == 0 || self.any_order_read < Bytes::kib(64) || self.any_order_memory < Bytes::mib(1)
         {
-            return Err(usage("--range is at least 1B, --any-order-read 64KiB, --any-order-memory 1MiB"));
-        }
-        if !(self.bound.is_finite() && (1.0..=1000.0).contains(&self.bound)) {
-            return Err(usage("--bound: write 1 to 1000"));
+            return Err(usage("--with: range is at least 1B, any-order-read 64KiB, any-order-memory 1MiB"));
         }
         let taken = self.own.0.saturating_add(self.any_order_memory.0);
         if self.memory.0 < taken.saturating_add(Bytes::mib(1).0) {
             return Err(usage(format!(
-                "--memory {} leaves no page cache beside {}",
+                "--with memory={} leaves no page cache beside {}",
                 self.memory,
                 Bytes(taken)
             )));
@@ -168,10 +189,9 @@ impl NodeArgs {
 
     /// The nodes with the readers of `seed`.
     fn config(&self, seed: u64) -> Result<Config, Fault> {
-        let killed = self.before[1];
-        let returned = killed + self.away;
+        let returned = self.killed + self.away;
         let drive = drives::find(&self.drive).map_err(|why| usage(why.to_string()))?;
-        let link = link_rate(&self.link)?.ok_or_else(|| usage("--link: a viewer here has one"))?;
+        let link = link_rate(&self.link)?.ok_or_else(|| usage("--with link=: a viewer here has one"))?;
         let default = PolicyConfig::default();
         let policy = PolicyConfig {
             mode: Mode::Both,
@@ -202,7 +222,7 @@ impl NodeArgs {
                 link: (link as f64 * self.speedup) as u64,
                 nodes: self.nodes,
                 number: self.node,
-                lost: Some((self.scaled(killed), self.scaled(returned))),
+                lost: Some((self.scaled(self.killed), self.scaled(returned))),
                 bound: self.bound,
                 up: self.scaled(self.up),
                 downloads: self.downloads,
@@ -223,7 +243,7 @@ impl NodeArgs {
     }
 
     fn trial(&self, catalogue: &Catalogue, seed: u64) -> Result<Trial, Fault> {
-        let (from, to, returned) = (self.before[0], self.before[1], self.before[1] + self.away);
+        let (from, to, returned) = (self.before, self.killed, self.killed + self.away);
         let disks_time = |look: &Look| Look { at: Nanos((look.at.0 as f64 * self.speedup) as u64), ..*look };
         let looks: Vec<Look> =
             simulate(&self.config(seed)?, catalogue).map_err(usage)?.looks.iter().map(disks_time).collect();
@@ -244,10 +264,11 @@ fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
 }
 
 pub(super) fn run(args: &NodeArgs) -> Result<Exit, Fault> {
-    args.check()?;
-    let spec = CatalogueSpec { size: Some(args.library), zipf: args.zipf, ..CatalogueSpec::default() };
+    let nodes: Nodes = args.with.settings()?;
+    nodes.check()?;
+    let spec = CatalogueSpec { size: Some(nodes.library), zipf: nodes.zipf, ..CatalogueSpec::default() };
     let catalogue = Catalogue::new(&spec).map_err(|e| usage(e.to_string()))?;
-    let Load::Node(node) = args.config(args.seed)?.load else {
+    let Load::Node(node) = nodes.config(args.seed)?.load else {
         return Err(usage("no node"));
     };
     let here = node.here(&catalogue);
@@ -257,7 +278,7 @@ pub(super) fn run(args: &NodeArgs) -> Result<Exit, Fault> {
     let bar = seekless_output::bar(args.trials, super::RUNS);
     let mut trials = Vec::new();
     for seed in args.seed..args.seed + args.trials {
-        trials.push(args.trial(&catalogue, seed)?);
+        trials.push(nodes.trial(&catalogue, seed)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -296,7 +317,7 @@ pub(super) fn run(args: &NodeArgs) -> Result<Exit, Fault> {
         "hit_before": summary(&before), "hit_after": summary(&after),
         "hit_back_s": summary(&seconds), "mib_until_back": summary(&mib), "trials": rows,
     });
-    seekless_output::give(args.json.as_deref(), &value, || {
+    seekless_output::give(args.json.path(), &value, || {
         let mut text = format!(
             "{files} of {} files are on this node; a viewer asks for one of them with probability {asked:.3}\n",
             catalogue.videos().len()

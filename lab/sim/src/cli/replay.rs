@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::catalogue;
+use seekless_output::JsonOption;
 use seekless_policy::{AheadConfig, Config, Mode, OrderKind, Sizing};
 use serde_json::{Value, json};
 
@@ -38,9 +39,8 @@ pub(super) struct ReplayArgs {
     /// What if the disks were of this model [default of the simulation: wd-red-1tb]
     #[arg(long, value_name = "NAME")]
     drive: Option<String>,
-    /// Write the result as JSON, to standard output or to FILE
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 /// The memory simulated if none is given.
@@ -121,7 +121,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Fault> {
     let what_if = if asks_what_if(args) { what_if(args)? } else { vec![] };
     let agrees = disks.iter().all(|d| d.differs.is_none());
     let exit = if agrees { Exit::Ok } else { Exit::Failed };
-    seekless_output::give(args.json.as_deref(), &as_json(&log, &disks, &what_if), || {
+    seekless_output::give(args.json.path(), &as_json(&log, &disks, &what_if), || {
         as_text(&log, &disks, &what_if)
     })?;
     Ok(exit)

@@ -1,34 +1,33 @@
 //! `seekless-lab sim serve`: a machine that serves files from hard disks.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use seekless_base::{Bytes, Exit, Fault, Lba, Nanos, share};
+use seekless_base::{Bytes, Exit, Fault, Lba, Nanos};
 use seekless_model::drive::set::{DriveSet, SetKind, SetSpec};
 use seekless_model::drive::{DriveSpec, catalogue as drives};
+use seekless_model::load_options::{ClosedOptions, HoldsOption, LibraryOptions, SeedOption};
 use seekless_model::set_options::SetOptions;
-use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec, Content};
-use seekless_model::workload::closed::{ClosedSpec, Pick};
-use seekless_model::workload::handler::Handler;
+use seekless_model::workload::catalogue::Catalogue;
+use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::session::ClientClass;
 use seekless_model::workload::sources;
-use seekless_model::workload::tree::{FileOrder, Folders, TreeFile, TreeSpec};
-use seekless_options::{BOUNDS, FileSetOptions, PAPERS, PolicyOptions, QueueOptions};
+use seekless_model::workload::tree::{Folders, TreeFile, TreeSpec};
+use seekless_options::{PolicyOptions, QueueOptions};
+use seekless_output::JsonOption;
 use seekless_policy::profile::STRIPED_AT_ONCE;
 use seekless_policy::{Config as PolicyConfig, Constants, DiskEngine, MemoryLimit, Mode, PAGE, Sizing};
 use serde_json::{Value, json};
 
+use super::serve_model::{Cache, KernelReadAhead, Model};
+use super::with::WithOption;
 use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
 use crate::serving::{
-    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, TreeLoad,
+    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, Standby, TreeLoad,
     profile_of, readahead, scheduler,
 };
 
-/// Headings of what `--help` shows and `-h` does not.
-const LIBRARY: &str = "Library";
-const MODEL: &str = "Model of server, kernel and network";
 const LOAD: &str = "Load";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,7 +53,7 @@ enum Server {
     Lighttpd,
     /// One thread for each client: `seekless-lab file-server`
     Builtin,
-    /// The papers' userver: --workers event loops; variant threads: a helper reads, so that none blocks
+    /// The papers' userver: `workers` event loops; variant threads: a helper reads, so that none blocks
     Userver,
 }
 
@@ -88,41 +87,6 @@ impl From<DoorArg> for config::Door {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Cache {
-    /// One list in order of use
-    Lru,
-    /// Linux's active and inactive lists
-    TwoList,
-    /// The same as before Linux 3.15: lists kept even, no refault distance
-    EvenLists,
-    /// In order of arrival: sendfile before Linux 4.9, which marks nothing as used
-    Fifo,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KernelReadAhead {
-    /// Linux since 2.6.23
-    OnDemand,
-    /// The same as of Linux 3.2
-    #[value(name = "on-demand-3")]
-    OnDemand3,
-    /// Linux 2.6.0 to 2.6.9: two windows
-    Linux26,
-    /// The same with windows that double from 16 pages on, as the competitive prefetching paper's
-    Linux26Doubling,
-    /// FreeBSD 8 and 9: a transaction at a time, 64 KiB more behind a request
-    Cluster,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PickArg {
-    /// All files equally likely
-    Uniform,
-    /// By popularity
-    Zipf,
-}
-
 /// Serve files from hard disks in virtual time: clients, server, page cache, kernel and drive simulated, Seekless real.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServeArgs {
@@ -131,71 +95,24 @@ pub(super) struct ServeArgs {
     drive: Vec<String>,
     #[command(flatten)]
     set: SetOptions,
-    /// Most commands in the drive, 1 meaning a drive without a queue [default: the drive's own]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    #[arg(help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    queue_depth: Option<u32>,
     /// Size of each disk's file system, which covers the whole drive [default: the library and a tenth more]
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
     /// Memory for the page cache
     #[arg(long, value_name = "SIZE", default_value = "768MiB")]
     memory: Bytes,
-    /// Replacement policy of the page cache
-    #[arg(long, value_enum, default_value = "two-list", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    cache: Cache,
     #[command(flatten)]
-    library: LibraryArgs,
+    library: LibraryOptions,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
     load: LoadArgs,
-    /// Write the result as JSON to FILE, or to standard output
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-#[derive(Args, Clone, Debug)]
-struct LibraryArgs {
-    /// Number of videos [default: as many as fill --library, or 20000]
-    #[arg(long, value_name = "N", help_heading = LIBRARY, hide_short_help = true)]
-    videos: Option<u32>,
-    /// Size of the library on each disk
-    #[arg(long, value_name = "SIZE")]
-    library: Option<Bytes>,
-    /// Make every file this large instead of drawing durations
-    #[arg(long, value_name = "SIZE", help_heading = LIBRARY, hide_short_help = true)]
-    file_size: Option<Bytes>,
-    /// Kind of files: videos, clips, index or mirror
-    #[arg(long, value_name = "KIND", default_value = "videos", help_heading = LIBRARY, hide_short_help = true)]
-    content: Content,
-    /// Tree: number of small files; diff: files of one tree
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
-    files: u32,
-    /// Tree: median of their sizes, which are lognormal
-    #[arg(long, value_name = "SIZE", default_value = "8KiB", help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
-    median: Bytes,
-    /// Tree: small files for each pack
-    #[arg(long, value_name = "N", default_value_t = 1_250, value_parser = clap::value_parser!(u32).range(1..), help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
-    files_per_pack: u32,
-    /// Tree: size of a pack
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
-    pack: Bytes,
-    /// Tree: a new file system, with all files in the order of writing; otherwise one in ten fills a hole
-    /// elsewhere
-    #[arg(long, help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
-    fresh: bool,
-    /// Share of HD (2095 kb/s) videos, 0 to 1; the rest is SD (419 kb/s)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
-    hd_share: f64,
-    /// Zipf exponent of the popularity
-    #[arg(long, value_name = "EXPONENT", default_value_t = 0.8, help_heading = LIBRARY, hide_short_help = true)]
-    zipf: f64,
-    /// Seed of the library
-    #[arg(long, value_name = "SEED", default_value_t = 1, help_heading = LIBRARY, hide_short_help = true, hide_long_help = true)]
-    catalogue_seed: u64,
+    #[command(flatten)]
+    with: WithOption,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -206,45 +123,12 @@ struct ServerArgs {
     /// Configuration of the server
     #[arg(long, value_enum, default_value = "shipped")]
     variant: Variant,
-    /// Event workers of nginx, one for each processor; processes of the userver
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    workers: u32,
-    /// The server opens its files for random reads (POSIX_FADV_RANDOM, MADV_RANDOM)
-    #[arg(long, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    random_advice: bool,
-    /// Socket buffer of a connection behind a link
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    socket: Bytes,
     /// Read-ahead of the kernel, in KiB
     #[arg(long, value_name = "N", default_value_t = 128)]
     read_ahead_kb: u64,
-    /// Replace --read-ahead-kb by what the disk transfers at that place in the time of one switch
-    #[arg(long, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    competitive_read_ahead: bool,
-    /// Largest request of the block layer, in KiB
-    #[arg(long, value_name = "N", default_value_t = 1280, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    max_sectors_kb: u64,
-    /// Largest command to the drive, in KiB (the live software disk's file takes 1 MiB)
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..=1 << 20), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    max_command_kb: u64,
-    /// Most single pages in one request
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 20), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    max_segments: u64,
     /// Block scheduler: none, mq-deadline, bfq, cfq, anticipatory
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: scheduler::Kind,
-    /// Requests the scheduler holds
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    nr_requests: u32,
-    /// The kernel's read-ahead algorithm
-    #[arg(long, value_enum, default_value = "on-demand", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    kernel_read_ahead: KernelReadAhead,
-    /// Cost of a request on the network, without its bytes (alpha)
-    #[arg(long, value_name = "TIME", default_value = "100us", help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    network_alpha: Nanos,
-    /// Rate of the server's network in MB/s (1 / beta)
-    #[arg(long, value_name = "MB/S", default_value_t = 1250.0, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    network_mb_per_s: f64,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -256,52 +140,15 @@ struct EngineArgs {
     /// Door by which reads reach the engine
     #[arg(long, value_enum, default_value = "shim")]
     door: DoorArg,
-    /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does
-    #[arg(long, help_heading = MODEL, hide_short_help = true, hide_long_help = true)]
-    preads: bool,
     /// How far, how early and in which order, as the daemon takes it
     #[command(flatten)]
     policy: PolicyOptions,
     /// How a disk's queue is served, as the daemon takes it
     #[command(flatten)]
     queue: QueueOptions,
-    /// How much of a disk file sets get, as in the daemon
-    #[command(flatten)]
-    file_sets: FileSetOptions,
-    /// Read small files before their readers open them, where the order of a folder tells which come next: on
-    /// or off
-    #[arg(long, value_name = "on|off", default_value = "off", value_parser = ["on", "off"], help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    next_files: String,
-    /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say
-    #[arg(
-        long,
-        value_name = "FACTOR",
-        default_value_t = 1.0,
-        conflicts_with = "start_size",
-        help_heading = PAPERS,
-        hide_short_help = true, hide_long_help = true
-    )]
-    start_factor: f64,
     /// Another value for a constant of the read path (docs/BOUNDS.md lists them)
     #[arg(long, value_name = "NAME=VALUE", hide = true)]
     constant: Vec<String>,
-    /// Run without the drive's profile, as a daemon does on a disk that was not measured
-    #[arg(long, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    unprofiled: bool,
-    /// Pieces that a disk has at once, in one sweep [default: as in a daemon that can read the layout of a
-    /// set]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    at_once: Option<u32>,
-    /// Start with one piece at once and find the number by trial, as the daemon does on a disk that is busy
-    /// from its start
-    #[arg(long, conflicts_with = "at_once", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    find_at_once: bool,
-    /// Let requests tell the bitrates of their files, so that --scale applies to a miss too
-    #[arg(long, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
-    tell_bitrates: bool,
-    /// Most bytes of a read in flight [default: all, as the daemon submits it]
-    #[arg(long, value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    window: Option<Bytes>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -309,105 +156,30 @@ struct LoadArgs {
     /// Kind of clients, and what they request
     #[arg(long, value_enum, default_value = "closed")]
     load: LoadKind,
-    /// Closed, handlers: clients on each disk
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    clients: u32,
-    /// Closed: bytes in one request
-    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
-    range: Bytes,
-    /// Closed: connections of each client, which ask for its ranges out of order
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    connections: u32,
-    /// Handlers: what each does: index-search, files-part-think such as one-whole-0, two-rand-0,
-    /// four-64kb-0, or piece-2mib-100 (a peer of a torrent)
-    #[arg(long, value_name = "NAME", default_value = "one-whole-0", help_heading = LOAD, hide_short_help = true)]
-    handler: Handler,
-    /// Tree: the order of the list: listed, name, inode, disk
-    #[arg(long, value_name = "ORDER", default_value = "listed", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    taking: FileOrder,
-    /// Tree: files that a program takes in one batch
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    batch: u32,
-    /// Tree: time to start a program for each batch
-    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    start_time: Nanos,
-    /// Tree: processor time of a program for each file, besides reading
-    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    file_time: Nanos,
-    /// Tree: MB/s at which a program processes its data, 32 KiB at a time [default: no time]
-    #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    work_rate: Option<f64>,
-    /// Tree: one more program that reads all of the tree too, in the same order, and processes its data at this
-    /// rate
-    #[arg(long, value_name = "MB/S", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    second_rate: Option<f64>,
-    /// Tree: when that program starts
-    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    second_after: Nanos,
-    /// Tree: clients of a closed loop beside the programs; each takes a --range after the other
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    beside: u32,
-    /// Closed: how a client chooses its next file
-    #[arg(long, value_enum, default_value = "uniform", help_heading = LOAD, hide_short_help = true)]
-    pick: PickArg,
+    #[command(flatten)]
+    closed: ClosedOptions,
     /// Sessions: requests a second on each disk; search: first rate to try
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
-    /// Sessions and search: reach the rate over this time, from 80 % of it in steps of 5 %
-    #[arg(long, value_name = "TIME", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    rise_over: Option<Nanos>,
     /// Number of sessions on each disk; the run ends with the last [default: no bound]
     #[arg(long, value_name = "N", help_heading = LOAD, hide_short_help = true)]
     sessions: Option<u32>,
     /// Link rates of the sessions' clients, in equal shares, or `none`
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s", help_heading = LOAD, hide_short_help = true)]
     link: Vec<String>,
-    /// Delay each way of the sessions' clients
-    #[arg(long, value_name = "TIME", default_value = "50ms", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    delay: Nanos,
-    /// Longest time of a segment from when it was due
-    #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    timeout: Nanos,
-    /// Beside the load, let a program read every file of each disk in any order, over and over; only with
-    /// Seekless
-    #[arg(long, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    file_set: bool,
-    /// With --file-set: most bytes in memory that it has not taken
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    file_set_window: Bytes,
-    /// With --file-set: longest range
-    #[arg(long, value_name = "SIZE", default_value = "2MiB", help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    file_set_range: Bytes,
-    /// With --file-set: MB/s at which it takes data
-    #[arg(long, value_name = "MB/S", default_value = "500", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    file_set_rate: f64,
-    /// Start without viewers, instead of with those of a long-running server
-    #[arg(long, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    cold_start: bool,
     /// Requests due before this time are not counted
     #[arg(long, value_name = "TIME", default_value = "10s", help_heading = LOAD, hide_short_help = true)]
     warmup: Nanos,
     /// Length of a run, warm-up included
     #[arg(long, value_name = "TIME", default_value = "30s")]
     duration: Nanos,
-    /// Seed of the requests
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    seed: u64,
-    /// Search: share of sessions that may fail
-    #[arg(long, value_name = "SHARE", default_value_t = 0.003, value_parser = share, help_heading = LOAD, hide_short_help = true)]
-    max_failed: f64,
-    /// Search: highest rate to try
-    #[arg(long, value_name = "RATE", default_value = "1000", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    rate_max: f64,
+    #[command(flatten)]
+    from: SeedOption,
     /// Search: result of an earlier search; the two rates next to it are tried first
-    #[arg(long, value_name = "RATE", value_parser = positive, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
+    #[arg(long, value_name = "RATE", value_parser = positive, hide = true)]
     expected: Option<f64>,
-    /// Search: end when the highest good and the lowest bad rate are this close
-    #[arg(long, value_name = "SHARE", default_value_t = 0.03, value_parser = share, help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    precision: f64,
-    /// Search: most runs
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=50), help_heading = LOAD, hide_short_help = true, hide_long_help = true)]
-    runs: u32,
+    #[command(flatten)]
+    holds: HoldsOption,
 }
 
 /// What `sha256sum` takes, on one core with the instructions for it, and `diff` to compare what is alike.
@@ -445,23 +217,22 @@ fn usage(message: impl Into<String>) -> Fault {
 }
 
 impl ServeArgs {
-    fn catalogue(&self) -> Result<Catalogue, Fault> {
-        let l = &self.library;
+    fn catalogue(&self, model: &Model) -> Result<Catalogue, Fault> {
+        let seed = self.library.catalogue_seed;
         if self.load.load == LoadKind::Tree {
-            let (files, median, pack) = (l.files, l.median.0, l.pack.0);
-            let spec =
-                TreeSpec { files, median, files_per_pack: l.files_per_pack, pack, seed: l.catalogue_seed };
-            return Catalogue::of_tree(spec.files(), l.catalogue_seed).map_err(|e| usage(e.to_string()));
+            let Model { files, files_per_pack, .. } = *model;
+            let spec = TreeSpec { files, median: model.median.0, files_per_pack, pack: model.pack.0, seed };
+            return Catalogue::of_tree(spec.files(), seed).map_err(|e| usage(e.to_string()));
         }
         if self.load.load == LoadKind::Diff {
-            let trees = u64::from(self.load.clients) * 2;
-            if trees * u64::from(l.files) > DIFF_FILES_MAX {
+            let trees = u64::from(self.load.closed.clients) * 2;
+            if trees * u64::from(model.files) > DIFF_FILES_MAX {
                 return Err(usage(format!(
-                    "{trees} trees of --files {} are more than {DIFF_FILES_MAX} files",
-                    l.files
+                    "{trees} trees of files={} are more than {DIFF_FILES_MAX} files",
+                    model.files
                 )));
             }
-            let files = sources::files(l.files, l.catalogue_seed);
+            let files = sources::files(model.files, seed);
             let tree = |n: u64| {
                 let path = move |path: &str| {
                     format!("pair{}/{}/{path}", n / 2, if n.is_multiple_of(2) { 'a' } else { 'b' })
@@ -469,21 +240,12 @@ impl ServeArgs {
                 files.iter().map(move |f| TreeFile { path: path(&f.path), size: f.bytes })
             };
             let all = (0..trees).flat_map(tree).collect();
-            return Catalogue::of_tree(all, l.catalogue_seed).map_err(|e| usage(e.to_string()));
+            return Catalogue::of_tree(all, seed).map_err(|e| usage(e.to_string()));
         }
-        let spec = CatalogueSpec {
-            videos: l.videos,
-            size: l.library,
-            file_size: l.file_size,
-            content: l.content,
-            hd_share: l.hd_share,
-            zipf: l.zipf,
-            seed: l.catalogue_seed,
-        };
-        Catalogue::new(&spec).map_err(|e| usage(e.to_string()))
+        Catalogue::new(&self.library.spec()).map_err(|e| usage(e.to_string()))
     }
 
-    fn config(&self, catalogue: &Catalogue) -> Result<Config, Fault> {
+    fn config(&self, model: &Model, catalogue: &Catalogue) -> Result<Config, Fault> {
         if self.memory < Bytes::mib(1) {
             return Err(usage(format!("--memory {} is too small; give at least 1MiB", self.memory)));
         }
@@ -491,21 +253,18 @@ impl ServeArgs {
         if l.duration <= l.warmup {
             return Err(usage(format!("--warmup {} leaves nothing of --duration {}", l.warmup, l.duration)));
         }
-        if l.range.0 == 0 || self.server.socket < Bytes(PAGE * 3) {
-            return Err(usage("--range must be at least 1B and --socket at least 12KiB"));
+        if l.closed.range.0 == 0 || model.socket < Bytes(PAGE * 3) {
+            return Err(usage("--range must be at least 1B and --with socket= at least 12KiB"));
         }
         let s = &self.server;
-        if s.read_ahead_kb > 1 << 20 || !(4..=1 << 20).contains(&s.max_sectors_kb) {
-            return Err(usage("--read-ahead-kb is 0 to 1048576, --max-sectors-kb 4 to 1048576"));
-        }
-        if !(s.network_mb_per_s.is_finite() && s.network_mb_per_s > 0.0) {
-            return Err(usage("--network-mb-per-s must be above 0"));
+        if s.read_ahead_kb > 1 << 20 {
+            return Err(usage("--read-ahead-kb is 0 to 1048576"));
         }
         let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
         let set = self.set.spec()?;
         let disks = self.drive.iter().map(|name| {
             let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
-            drive.queue.depth = self.queue_depth.unwrap_or(drive.queue.depth);
+            drive.queue.depth = model.queue_depth.unwrap_or(drive.queue.depth);
             let whole = DriveSet::new(&drive, set).map_err(|e| usage(e.to_string()))?.capacity();
             let size = self.size.unwrap_or(Bytes((library + library / 10 + (64 << 20)).min(whole.0)));
             Ok(DiskConfig { drive, set, size, speedup: 1.0 })
@@ -515,7 +274,7 @@ impl ServeArgs {
             return Err(usage("more than 64 disks"));
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
-        let engine = self.engine.config(first, self.memory)?;
+        let engine = self.engine.config(model, first, self.memory)?;
         let engines = engine.is_some();
         let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
         if (tree || diff) && disks.len() > 1 {
@@ -526,33 +285,34 @@ impl ServeArgs {
             memory: self.memory,
             kernel: KernelConfig {
                 read_ahead: Bytes::kib(s.read_ahead_kb),
-                competitive: s.competitive_read_ahead,
-                max_request: Bytes::kib(s.max_sectors_kb),
-                segments: s.max_segments,
-                max_command: Bytes::kib(s.max_command_kb),
+                competitive: model.competitive_read_ahead,
+                max_request: Bytes::kib(model.max_sectors_kb),
+                segments: model.max_segments,
+                max_command: Bytes::kib(model.max_command_kb),
                 scheduler: s.scheduler,
-                requests: s.nr_requests as usize,
-                algorithm: match s.kernel_read_ahead {
+                requests: model.nr_requests as usize,
+                algorithm: match model.kernel_read_ahead {
                     KernelReadAhead::OnDemand => readahead::Kind::OnDemand,
                     KernelReadAhead::OnDemand3 => readahead::Kind::OnDemand3,
                     KernelReadAhead::Linux26 => readahead::Kind::Linux26,
                     KernelReadAhead::Linux26Doubling => readahead::Kind::Linux26Doubling,
                     KernelReadAhead::Cluster => readahead::Kind::Cluster,
                 },
-                replacement: match self.cache {
+                replacement: match model.cache {
                     Cache::Lru => Replacement::Lru,
                     Cache::TwoList => Replacement::TwoList,
                     Cache::EvenLists => Replacement::EvenLists,
                     Cache::Fifo => Replacement::Fifo,
                 },
+                standby: model.standby.map(|after| Standby { after, spin_up: model.spin_up }),
                 ..KernelConfig::default()
             },
             server: match l.load {
                 LoadKind::Tree => ServerModel::checksums(),
                 LoadKind::Diff => ServerModel::handlers(),
-                _ => ServerModel { random: s.random_advice, ..s.model() },
+                _ => ServerModel { random: model.random_advice, ..s.model(model.workers) },
             },
-            socket: s.socket,
+            socket: model.socket,
             engine,
             costs: Costs {
                 copy_ns_per_kib: match tree || diff {
@@ -560,110 +320,108 @@ impl ServeArgs {
                     false => Costs::default().copy_ns_per_kib,
                 },
                 // Nothing of a comparison or of a checksum goes over a network.
-                network: if tree || diff { Nanos::ZERO } else { s.network_alpha },
-                network_ns_per_kib: if tree { 0 } else { (1.024e6 / s.network_mb_per_s) as u64 },
+                network: if tree || diff { Nanos::ZERO } else { model.network_alpha },
+                network_ns_per_kib: if tree { 0 } else { (1.024e6 / model.network_mb_per_s) as u64 },
                 ..Costs::default()
             },
-            load: self.load(catalogue)?,
-            file_set: self.file_set(engines)?,
+            load: self.load(model, catalogue)?,
+            file_set: self.file_set(model, engines)?,
             warmup: l.warmup,
             length: l.duration,
         })
     }
 
     /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads them.
-    fn diff(&self) -> DiffLoad {
-        let (pairs, files, seed) = (self.load.clients, self.library.files, self.library.catalogue_seed);
+    fn diff(&self, model: &Model) -> DiffLoad {
+        let (pairs, files, seed) = (self.load.closed.clients, model.files, self.library.catalogue_seed);
         let one = sources::folders_shuffled(&sources::files(files, seed));
         let tree = |tree: u32| one.iter().map(move |&file| tree * files + file as u32);
         DiffLoad { pairs, files, written: (0..2 * pairs).flat_map(tree).collect() }
     }
 
-    fn file_set(&self, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
-        let l = &self.load;
-        if !l.file_set {
+    fn file_set(&self, model: &Model, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
+        if !model.file_set {
             return Ok(None);
         }
         if !seekless {
-            return Err(usage("--file-set needs Seekless; give --mode both"));
+            return Err(usage("--with file-set=true needs Seekless; give --mode both"));
         }
-        if l.file_set_range.0 == 0 || l.load == LoadKind::Tree {
+        if model.file_set_range.0 == 0 || self.load.load == LoadKind::Tree {
             return Err(usage(
-                "--file-set-range must be at least 1B, and --file-set is for other loads than tree",
+                "--with file-set-range= must be at least 1B, and a file set is for other loads than tree",
             ));
         }
         Ok(Some(FileSetLoad {
-            window: l.file_set_window,
-            range: l.file_set_range,
-            rate: l.file_set_rate * 1e6,
+            window: model.file_set_window,
+            range: model.file_set_range,
+            rate: model.file_set_rate * 1e6,
         }))
     }
 
-    fn load(&self, catalogue: &Catalogue) -> Result<Load, Fault> {
+    fn load(&self, model: &Model, catalogue: &Catalogue) -> Result<Load, Fault> {
         let l = &self.load;
-        let pick = if l.pick == PickArg::Zipf { Pick::Zipf } else { Pick::Uniform };
-        let (range, connections, seed) = (l.range, l.connections, l.seed);
-        let spec = ClosedSpec { range, pick, random_start: true, connections, seed };
+        let ClosedOptions { range, pick, connections, .. } = l.closed;
+        let spec = ClosedSpec { range, pick, random_start: true, connections, seed: l.from.seed };
         if l.load == LoadKind::Closed {
-            return Ok(Load::Closed { clients: l.clients, spec });
+            return Ok(Load::Closed { clients: l.closed.clients, spec });
         }
         if l.load == LoadKind::Tree {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
-            let (programs, batch, taking) = (l.clients, l.batch, l.taking);
+            let (programs, batch, taking) = (l.closed.clients, model.batch, model.taking);
             let work = |mb_s: Option<f64>| ProgramWork {
-                start: l.start_time,
-                file: l.file_time,
+                start: model.start_time,
+                file: model.file_time,
                 rate: mb_s.map(|mb_s| mb_s * 1e6),
             };
-            let second =
-                l.second_rate.map(|mb_s| SecondProgram { after: l.second_after, work: work(Some(mb_s)) });
-            let (work, fresh) = (work(l.work_rate), self.library.fresh);
-            let clients = (l.beside, spec);
+            let after = model.second_after;
+            let second = model.second_rate.map(|mb_s| SecondProgram { after, work: work(Some(mb_s)) });
+            let (work, fresh, clients) = (work(model.work_rate), model.fresh, (model.beside, spec));
             let tree = TreeLoad { programs, batch, taking, folders, fresh, work, second, clients };
             return Ok(Load::Tree(tree));
         }
         if l.load == LoadKind::Diff {
-            return Ok(Load::Diff(self.diff()));
+            return Ok(Load::Diff(self.diff(model)));
         }
         if l.load == LoadKind::Handlers {
-            l.handler.check(catalogue).map_err(usage)?;
-            return Ok(Load::Handlers { clients: l.clients, handler: l.handler, seed: l.seed });
+            let handler = l.closed.handler.map_or_else(|| "one-whole-0".parse().map_err(usage), Ok)?;
+            handler.check(catalogue).map_err(usage)?;
+            return Ok(Load::Handlers { clients: l.closed.clients, handler, seed: l.from.seed });
         }
         let class = |text: &String| {
             Ok(ClientClass {
                 name: text.trim().to_owned(),
                 link_bits_per_s: link_rate(text.trim())?,
-                delay: l.delay,
+                delay: model.delay,
                 share: 1.0,
             })
         };
-        if l.rise_over == Some(Nanos::ZERO) {
-            return Err(usage("--rise-over must be above 0s"));
+        if model.rise_over == Some(Nanos::ZERO) {
+            return Err(usage("--with rise-over= must be above 0s"));
         }
         Ok(Load::Sessions {
             per_s: l.rate,
-            rise: l.rise_over.map(|over| Rise { from: Rise::FROM, over }),
+            rise: model.rise_over.map(|over| Rise { from: Rise::FROM, over }),
             sessions: l.sessions.unwrap_or(u32::MAX),
             classes: l.link.iter().map(class).collect::<Result<Vec<_>, Fault>>()?,
-            warm_start: !l.cold_start,
-            timeout: l.timeout,
-            seed: l.seed,
+            warm_start: !model.cold_start,
+            timeout: model.timeout,
+            seed: l.from.seed,
         })
     }
 }
 
 impl ServerArgs {
-    fn model(&self) -> ServerModel {
+    fn model(&self, workers: u32) -> ServerModel {
         match (self.server, self.variant) {
-            (Server::Nginx, Variant::Shipped) => ServerModel::nginx(self.workers),
-            (Server::Nginx, Variant::Threads) => ServerModel::nginx_threads(self.workers),
-            (Server::Nginx, Variant::Reads) => ServerModel::nginx_reads(self.workers),
+            (Server::Nginx, Variant::Shipped) => ServerModel::nginx(workers),
+            (Server::Nginx, Variant::Threads) => ServerModel::nginx_threads(workers),
+            (Server::Nginx, Variant::Reads) => ServerModel::nginx_reads(workers),
             (Server::Apache, Variant::Threads) => ServerModel::apache_send(),
             (Server::Apache, _) => ServerModel::apache(),
             (Server::Lighttpd, _) => ServerModel::lighttpd(),
             (Server::Builtin, Variant::Reads) => ServerModel::handlers(),
             (Server::Builtin, _) => ServerModel::threads(),
-            (Server::Userver, Variant::Shipped) => ServerModel::userver(self.workers),
+            (Server::Userver, Variant::Shipped) => ServerModel::userver(workers),
             (Server::Userver, _) => ServerModel::asap(),
         }
     }
@@ -671,34 +429,38 @@ impl ServerArgs {
 
 impl EngineArgs {
     /// All disks of a run go by the profile of the first, and are such sets.
-    fn config(&self, first: &DiskConfig, memory: Bytes) -> Result<Option<EngineConfig>, Fault> {
+    fn config(
+        &self,
+        model: &Model,
+        first: &DiskConfig,
+        memory: Bytes,
+    ) -> Result<Option<EngineConfig>, Fault> {
         let Some(mode) = self.mode.or(self.policy.preset.map(|_| Mode::Both)) else {
-            return self.nothing_for_seekless().map(|()| None);
+            return self.nothing_for_seekless(model).map(|()| None);
         };
         let mut policy = self.policy.config(mode)?;
         self.queue.apply(&mut policy);
-        self.file_sets.apply(&mut policy);
-        policy.profile = (!self.unprofiled).then(|| profile_of(&first.drive, &first.set));
-        policy.find_in_flight = self.find_at_once;
-        match self.at_once {
-            _ if self.find_at_once => {}
+        policy.profile = (!model.unprofiled).then(|| profile_of(&first.drive, &first.set));
+        policy.find_in_flight = model.find_at_once;
+        match model.at_once {
+            _ if model.find_at_once => {}
             Some(pieces) => policy.in_flight = pieces as usize,
             None => (policy.in_flight, policy.parts) = at_once(&first.drive, &first.set),
         }
         policy.constants = self.constants()?;
-        if let Some(start) = self.scaled_start(&policy, memory)? {
+        if let Some(start) = scaled_start(model.start_factor, &policy, memory)? {
             policy.start_size = Some(start);
         }
-        let (door, single_queue) = (self.door.into(), self.queue.single_queue);
-        let next_files = mode == Mode::Both && policy.ahead.is_some() && self.next_files == "on";
-        let (window, tells_bitrates) = (self.window, self.tell_bitrates);
-        let preads = self.preads;
+        let (door, single_queue) = (self.door.into(), self.policy.single_queue()?);
+        let next_files = mode == Mode::Both && policy.ahead.is_some() && model.next_files;
+        let (window, tells_bitrates) = (model.window, model.tell_bitrates);
+        let preads = model.preads;
         Ok(Some(EngineConfig { door, policy, single_queue, next_files, tells_bitrates, window, preads }))
     }
 
     /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output would
     /// look like a result.
-    fn nothing_for_seekless(&self) -> Result<(), Fault> {
+    fn nothing_for_seekless(&self, model: &Model) -> Result<(), Fault> {
         let p = &self.policy;
         let options = [
             ("--prefetch", p.prefetch.is_some()),
@@ -706,8 +468,9 @@ impl EngineArgs {
             ("--ahead", p.ahead.is_some()),
             ("--hold", p.hold.is_some()),
             ("--budget", p.budget.is_some()),
+            ("--quiet", p.quiet),
             ("--scale", p.scale.is_some()),
-            ("--next-files", self.next_files == "on"),
+            ("--with next-files", model.next_files),
             ("--constant", !self.constant.is_empty()),
         ];
         let given = options.iter().find(|(_, given)| *given);
@@ -716,21 +479,6 @@ impl EngineArgs {
                 "{option} is an option of Seekless, which is not there: add --mode both or a --preset"
             )))
         })
-    }
-
-    /// The size that an automatic one would start with, times the factor that was asked for.
-    fn scaled_start(&self, config: &PolicyConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
-        if !(self.start_factor.is_finite() && (0.01..=100.0).contains(&self.start_factor)) {
-            return Err(usage("--start-factor: write 0.01 to 100"));
-        }
-        let Sizing::Auto(params) = config.sizing else { return Ok(None) };
-        if self.start_factor == 1.0 {
-            return Ok(None);
-        }
-        let memory = MemoryLimit { bytes: memory, ..MemoryLimit::default() };
-        let start = DiskEngine::new(PolicyConfig { memory, ..config.clone() }).stats().size.size as f64;
-        let size = Bytes((start * self.start_factor) as u64 / PAGE * PAGE);
-        Ok(Some(size.clamp(Bytes(PAGE), params.size_max)))
     }
 
     /// The constants of the read path, with those that were given.
@@ -752,6 +500,21 @@ impl EngineArgs {
     }
 }
 
+/// The size that an automatic one would start with, times the factor that was asked for.
+fn scaled_start(factor: f64, config: &PolicyConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
+    if factor != 1.0 && config.start_size.is_some() {
+        return Err(usage("--with start-factor= is for a size of its own: leave out the start size"));
+    }
+    let Sizing::Auto(params) = config.sizing else { return Ok(None) };
+    if factor == 1.0 {
+        return Ok(None);
+    }
+    let memory = MemoryLimit { bytes: memory, ..MemoryLimit::default() };
+    let start = DiskEngine::new(PolicyConfig { memory, ..config.clone() }).stats().size.size as f64;
+    let size = Bytes((start * factor) as u64 / PAGE * PAGE);
+    Ok(Some(size.clamp(Bytes(PAGE), params.size_max)))
+}
+
 /// Pieces at once, and where parts with heads of their own begin, of a set whose layout is known (`seekless_engine`, `layout`).
 fn at_once(drive: &DriveSpec, set: &SetSpec) -> (usize, Vec<Lba>) {
     let members = set.members as usize;
@@ -767,16 +530,18 @@ fn at_once(drive: &DriveSpec, set: &SetSpec) -> (usize, Vec<Lba>) {
 }
 
 pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
-    let catalogue = args.catalogue()?;
-    let config = args.config(&catalogue)?;
+    let model: Model = args.with.settings()?;
+    model.check()?;
+    let catalogue = args.catalogue(&model)?;
+    let config = args.config(&model, &catalogue)?;
     let (report, extra) = if args.load.load == LoadKind::Search {
         let l = &args.load;
         let plan = serving::search::Search {
             first: l.rate,
-            highest: l.rate_max,
-            max_failed: l.max_failed,
-            precision: l.precision,
-            runs: l.runs,
+            highest: model.rate_max,
+            max_failed: l.holds.max_failed,
+            precision: model.precision,
+            runs: model.runs,
             expected: l.expected,
         };
         let found = serving::search(&config, &catalogue, &plan, |step| {
@@ -813,11 +578,13 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
         "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
         "events": report.events,
     });
-    seekless_output::give(args.json.as_deref(), &value, || text(&args.load, &report, &value))?;
+    seekless_output::give(args.json.path(), &value, || {
+        text(&args.load, model.standby.is_some(), &report, &value)
+    })?;
     Ok(Exit::Ok)
 }
 
-fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
+fn text(args: &LoadArgs, stops: bool, report: &serving::Report, value: &Value) -> String {
     let mut out = String::new();
     if let Some(rate) = value.pointer("/load/max_per_s").and_then(Value::as_f64) {
         let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
@@ -865,6 +632,16 @@ fn text(args: &LoadArgs, report: &serving::Report, value: &Value) -> String {
             d.rotation_ns as f64 / 1e6 / reads,
             d.transfer_ns as f64 / 1e6 / reads,
             d.buffer_hits as f64 * 100.0 / reads,
+        );
+    }
+    for (i, d) in report.disks.iter().enumerate().filter(|_| stops) {
+        let hours = d.elapsed_ns.max(1) as f64 / 3.6e12;
+        let _ = writeln!(
+            out,
+            "disk {i}: an hour {:.0} accesses, {:.1} spin-ups, awake for {:.0} s",
+            d.accesses as f64 / hours,
+            d.spin_ups as f64 / hours,
+            d.awake_ns as f64 / 1e9 / hours,
         );
     }
     for (i, m) in report.disks.iter().flat_map(|d| d.members.iter().enumerate()) {

@@ -1,17 +1,18 @@
 //! `seekless-lab sim pfc-table`: the 96 cases.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use clap::{Args, Parser};
 use seekless_base::{Exit, Fault};
 use seekless_levels::coordinate::Coordination;
 use seekless_model::drive::catalogue;
 use seekless_model::workload::generate::Kind;
+use seekless_output::JsonOption;
 use serde_json::{Value, json};
 
 use super::RUNS;
 use super::coordinator;
+use super::trace::{DriveOption, GeneratedOptions};
 use crate::study::twolevel::study::{
     APPLICATIONS, CaseRow, Choices, PREFETCHERS, Plan, Study, rank_correlation,
 };
@@ -24,12 +25,8 @@ pub(super) struct TableArgs {
     /// (may be repeated)
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, value_parser = another)]
     and: Vec<TableOptions>,
-    /// Threads; default: all cores
-    #[arg(long)]
-    threads: Option<usize>,
-    /// Write the result as JSON (`-` or no FILE: standard output)
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 /// The options of a table, in one word.
@@ -52,12 +49,8 @@ fn another(options: &str) -> Result<TableOptions, String> {
 /// Which table.
 #[derive(Args, Clone, Debug)]
 struct TableOptions {
-    /// Footprint and length of the traces; 1 is the paper's
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
-    /// Seed of the traces
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    generated: GeneratedOptions,
     /// Coordinators to compare with none
     #[arg(long, default_value = "du,pfc,steer", value_name = "NAMES")]
     coordinate: String,
@@ -72,9 +65,8 @@ struct TableOptions {
     /// docs/CHOSEN.md
     #[arg(long, conflicts_with = "clients")]
     drawn: bool,
-    /// The drive below
-    #[arg(long, default_value = "cheetah-9lp")]
-    drive: String,
+    #[command(flatten)]
+    below: DriveOption,
 }
 
 /// A table to be made: its options, the names of its coordinators, what it runs.
@@ -87,14 +79,14 @@ struct Table {
 
 fn table(args: TableOptions) -> Result<Table, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
-    if !(args.scale > 0.0 && args.scale <= 10.0) {
+    if !(args.generated.scale > 0.0 && args.generated.scale <= 10.0) {
         return Err(usage(format!(
             "--scale {} is out of range; write more than 0 and at most 10",
-            args.scale
+            args.generated.scale
         )));
     }
     let choices = match args.drawn {
-        true => Choices::drawn(args.seed),
+        true => Choices::drawn(args.generated.from.seed),
         false => Choices { clients: args.clients, ..Choices::default() },
     };
     let only = match &args.trace {
@@ -104,14 +96,15 @@ fn table(args: TableOptions) -> Result<Table, Fault> {
             usage(format!("no trace is called `{name}`; there are {names}"))
         })?),
     };
-    let drive = catalogue::find(&args.drive).map_err(|why| usage(why.to_string()))?;
+    let drive = catalogue::find(&args.below.drive).map_err(|why| usage(why.to_string()))?;
     let mut names = vec!["none".to_owned()];
     let mut coordinators = vec![Coordination::None];
     for name in args.coordinate.split(',').map(str::trim).filter(|n| *n != "none") {
         coordinators.push(coordinator::parse(name)?);
         names.push(name.to_owned());
     }
-    let study = Study { scale: args.scale, seed: args.seed, coordinators, drive, only };
+    let study =
+        Study { scale: args.generated.scale, seed: args.generated.from.seed, coordinators, drive, only };
     Ok(Table { options: args, names, study, choices })
 }
 
@@ -120,7 +113,6 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
     let tables = [args.table].into_iter().chain(args.and).map(table).collect::<Result<Vec<_>, _>>()?;
     let plan = Plan::of(tables.iter().map(|t| (&t.study, &t.choices)));
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(args.threads.unwrap_or(0))
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
     let bar = seekless_output::bar(plan.runs() as u64, RUNS);
@@ -130,7 +122,7 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
     let mut all: Vec<Value> = with_rows().map(|(t, rows)| as_json(&t.options, &t.names, rows)).collect();
     let value = if several { all.into() } else { all.remove(0) };
     let text = || with_rows().map(|(t, rows)| as_text(&t.names, rows)).collect::<Vec<_>>().join("\n");
-    seekless_output::give(args.json.as_deref(), &value, text)?;
+    seekless_output::give(args.json.path(), &value, text)?;
     Ok(Exit::Ok)
 }
 
@@ -217,7 +209,7 @@ fn as_json(args: &TableOptions, names: &[String], rows: &[CaseRow]) -> Value {
         })
         .collect();
     json!({
-        "scale": args.scale, "seed": args.seed, "drawn": args.drawn, "drive": args.drive, "summary": summary,
+        "scale": args.generated.scale, "seed": args.generated.from.seed, "drawn": args.drawn, "drive": args.below.drive, "summary": summary,
         "combinations": combinations(names, rows), "cases": cases,
     })
 }

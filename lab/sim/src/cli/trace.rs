@@ -8,15 +8,18 @@ use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_levels::cache::Replacement;
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::steer::SteerParams;
-use seekless_levels::prefetch::Algorithm;
 use seekless_model::drive::catalogue;
+use seekless_model::load_options::{LenientOption, SeedOption};
 use seekless_model::workload::generate::Kind;
 use seekless_model::workload::trace::{Format, Op, Options};
-use seekless_output::{BYTES, bar, give, stream};
+use seekless_output::{BYTES, JsonOption, bar, give, stream};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::coordinator;
+use super::with::WithOption;
 use crate::study::oracle;
+use crate::study::prefetch::Algorithm;
 use crate::study::spec::parse_levels;
 use crate::study::trace::{SourceSpec, TraceSource, Writes, info};
 use crate::study::twolevel::report;
@@ -40,7 +43,9 @@ enum Command {
     Generate(GenerateArgs),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Treatment of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum WritesArg {
     /// They touch their blocks like reads
     AsReads,
@@ -62,21 +67,49 @@ struct FileArgs {
     /// Size of a cache block
     #[arg(long, default_value = "4KiB")]
     block: Bytes,
-    /// Block size of formats that count blocks of an unstated size (lis, blocks) [default: a cache block]
-    #[arg(long, value_name = "SIZE")]
+    #[command(flatten)]
+    lines: LenientOption,
+    #[command(flatten)]
+    generated: GeneratedOptions,
+    #[command(flatten)]
+    with: WithOption,
+}
+
+/// What `--with` sets.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Model {
+    /// Block size of formats that count blocks of an unstated size (lis, blocks). None: a cache block.
     trace_block: Option<Bytes>,
-    /// Skip and count malformed lines instead of stopping
-    #[arg(long)]
-    lenient: bool,
-    /// Treatment of writes
-    #[arg(long, value_enum, default_value = "as-reads")]
     writes: WritesArg,
+    /// Cost of one exchange between two levels, milliseconds.
+    alpha_ms: f64,
+    /// Cost of each block sent between two levels, milliseconds.
+    beta_ms: f64,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model { trace_block: None, writes: WritesArg::AsReads, alpha_ms: 6.0, beta_ms: 0.03 }
+    }
+}
+
+/// The drive below the levels.
+#[derive(Args, Clone, Debug)]
+pub(super) struct DriveOption {
+    /// Model of the drive below; `none` of `trace run`: accesses below take no time
+    #[arg(long, default_value = "cheetah-9lp")]
+    pub(super) drive: String,
+}
+
+/// A generated trace.
+#[derive(Args, Clone, Debug)]
+pub(super) struct GeneratedOptions {
     /// Scale of a generated trace: footprint and length; 1 is the paper's
     #[arg(long, default_value_t = 1.0)]
-    scale: f64,
-    /// Seed of a generated trace
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub(super) scale: f64,
+    #[command(flatten)]
+    pub(super) from: SeedOption,
 }
 
 impl FileArgs {
@@ -96,20 +129,21 @@ impl FileArgs {
         if block < 512 || !block.is_multiple_of(512) || block > 1 << 30 {
             return usage(format!("--block {}: a block is a multiple of 512 bytes, up to 1 GiB", self.block));
         }
-        let trace_block = self.trace_block.unwrap_or(self.block).0;
+        let model: Model = self.with.settings()?;
+        let trace_block = model.trace_block.unwrap_or(self.block).0;
         if trace_block == 0 || trace_block > 1 << 30 {
-            return usage(format!("--trace-block {}: not within 1 byte and 1 GiB", Bytes(trace_block)));
+            return usage(format!("--with trace-block={}: not within 1 byte and 1 GiB", Bytes(trace_block)));
         }
         Ok(SourceSpec {
             file: self.file.clone(),
             format,
-            options: Options { lenient: self.lenient, block_bytes: trace_block },
-            writes: match self.writes {
+            options: Options { lenient: self.lines.lenient, block_bytes: trace_block },
+            writes: match model.writes {
                 WritesArg::AsReads => Writes::AsReads,
                 WritesArg::Skip => Writes::Skip,
             },
-            scale: self.scale,
-            seed: self.seed,
+            scale: self.generated.scale,
+            seed: self.generated.from.seed,
             block_bytes: block,
         })
     }
@@ -139,9 +173,8 @@ struct RunArgs {
     /// level from the second, with commas
     #[arg(long, default_value = "none", value_name = "NAMES")]
     coordinate: String,
-    /// Model of the drive below; `none`: accesses below take no time
-    #[arg(long, default_value = "cheetah-9lp")]
-    drive: String,
+    #[command(flatten)]
+    below: DriveOption,
     /// When requests are issued
     #[arg(long, value_enum, default_value = "auto")]
     timing: TimingArg,
@@ -151,24 +184,16 @@ struct RunArgs {
     /// Requests under way at once with --timing closed
     #[arg(long, default_value_t = 1)]
     clients: u32,
-    /// Cost of one exchange between two levels, milliseconds
-    #[arg(long, default_value_t = 6.0, value_name = "MS")]
-    alpha_ms: f64,
-    /// Cost of each block sent between two levels, milliseconds
-    #[arg(long, default_value_t = 0.03, value_name = "MS")]
-    beta_ms: f64,
-    /// Write the result as JSON (`-` or no FILE: standard output)
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 #[derive(Args, Clone, Debug)]
 struct InfoArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Write the result as JSON (`-` or no FILE: standard output)
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -178,21 +203,16 @@ struct OptimalArgs {
     /// Size of the cache: 64MiB, or 16384blk
     #[arg(long)]
     capacity: String,
-    /// Write the result as JSON (`-` or no FILE: standard output)
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 #[derive(Args, Clone, Debug)]
 struct GenerateArgs {
     /// oltp, websearch or multi
     kind: String,
-    /// Footprint and length; 1 is the paper's
-    #[arg(long, default_value_t = 1.0)]
-    scale: f64,
-    /// Same seed, same trace
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    generated: GeneratedOptions,
 }
 
 pub(super) fn run(args: TraceArgs) -> Result<Exit, Fault> {
@@ -246,7 +266,7 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
     let mut levels = parse_levels(&args.levels, args.file.block.0)?;
     coordinate(&mut levels, &args.coordinate)?;
-    let drive = match args.drive.as_str() {
+    let drive = match args.below.drive.as_str() {
         "none" => None,
         name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
     };
@@ -267,9 +287,10 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
         TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: args.time_stretch },
         TimingArg::Closed => Pacing::Closed { clients: args.clients },
     };
+    let model: Model = args.file.with.settings()?;
     let network = Network {
-        alpha: Nanos::from_millis_f64(positive("--alpha-ms", args.alpha_ms)?),
-        beta: Nanos::from_millis_f64(positive("--beta-ms", args.beta_ms)?),
+        alpha: Nanos::from_millis_f64(positive("--with alpha-ms", model.alpha_ms)?),
+        beta: Nanos::from_millis_f64(positive("--with beta-ms", model.beta_ms)?),
     };
     Ok(SystemSpec { levels, network, drive, devices: 0, block_bytes: args.file.block.0, timing })
 }
@@ -295,7 +316,7 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let mut result = report::outcome(&spec, &outcome);
     result["trace"] = trace_json(args.file.file.as_path(), &source);
     let rate = outcome.levels[0].blocks as f64 / elapsed.max(1e-9) / 1e6;
-    give(args.json.as_deref(), &result, || summary(&result, &source, rate))?;
+    give(args.json.path(), &result, || summary(&result, &source, rate))?;
     Ok(Exit::Ok)
 }
 
@@ -398,7 +419,7 @@ fn run_info(args: &InfoArgs) -> Result<Exit, Fault> {
     bar.finish_and_clear();
     let mut value = info.json(spec.block_bytes);
     value["trace"] = trace_json(&args.file.file, &source);
-    give(args.json.as_deref(), &value, || info_text(&info, &source, spec.block_bytes))?;
+    give(args.json.path(), &value, || info_text(&info, &source, spec.block_bytes))?;
     Ok(Exit::Ok)
 }
 
@@ -458,7 +479,7 @@ fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
         "block_requests": requests,
         "misses": { "lru": lru, "arc": arc, "optimal": best },
     });
-    give(args.json.as_deref(), &value, || {
+    give(args.json.path(), &value, || {
         format!("{requests} block requests, {capacity} blocks: misses LRU {lru}, ARC {arc}, optimal {best}\n")
     })?;
     Ok(Exit::Ok)
@@ -469,13 +490,13 @@ fn generate(args: &GenerateArgs) -> Result<Exit, Fault> {
         let names = Kind::ALL.map(Kind::name).join(", ");
         Fault::new(Exit::Usage, format!("no generator is called `{}`; there are {names}", args.kind))
     })?;
-    if !(args.scale > 0.0 && args.scale <= 100.0) {
+    if !(args.generated.scale > 0.0 && args.generated.scale <= 100.0) {
         return Err(Fault::new(
             Exit::Usage,
-            format!("--scale {} is out of range; write more than 0 and at most 100", args.scale),
+            format!("--scale {} is out of range; write more than 0 and at most 100", args.generated.scale),
         ));
     }
-    let mut records = kind.generate(args.scale, args.seed).enumerate();
+    let mut records = kind.generate(args.generated.scale, args.generated.from.seed).enumerate();
     stream(|out| {
         records.try_for_each(|(i, r)| match r.at {
             Some(at) => {

@@ -47,6 +47,15 @@ pub struct DiskConfig {
     pub speedup: f64,
 }
 
+/// A drive that stops when nobody uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standby {
+    /// Time without a command after which it stops.
+    pub after: Nanos,
+    /// Time until it is ready again.
+    pub spin_up: Nanos,
+}
+
 /// Settings of the kernel for every disk.
 #[derive(Clone, Debug)]
 pub struct KernelConfig {
@@ -73,6 +82,8 @@ pub struct KernelConfig {
     pub algorithm: readahead::Kind,
     /// Page replacement.
     pub replacement: Replacement,
+    /// The standby timer set in the drives; `None`: they never stop.
+    pub standby: Option<Standby>,
 }
 
 impl Default for KernelConfig {
@@ -90,6 +101,7 @@ impl Default for KernelConfig {
             requests: 64,
             algorithm: readahead::Kind::OnDemand,
             replacement: Replacement::TwoList,
+            standby: None,
         }
     }
 }

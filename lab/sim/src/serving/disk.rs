@@ -10,7 +10,7 @@ use seekless_policy::sizing::competitive::{Competitive, SeekEstimate};
 use serde::Serialize;
 
 use super::cache::PAGE;
-use super::config::{DiffLoad, DiskConfig, KernelConfig, Load, TreeLoad};
+use super::config::{DiffLoad, DiskConfig, KernelConfig, Load, Standby, TreeLoad};
 use super::layout::Layout;
 use super::profile_of;
 use super::scheduler::{Pick, Scheduler, Waiting};
@@ -72,6 +72,12 @@ pub struct DiskStats {
     pub busy_ns: u64,
     /// Time since the counters were zero.
     pub elapsed_ns: u64,
+    /// Commands that came after a second or more without any.
+    pub accesses: u64,
+    /// Commands for which the drive had to start turning.
+    pub spin_ups: u64,
+    /// Time in which it turned: all, without a standby timer.
+    pub awake_ns: u64,
     /// Sums of the parts of service time.
     pub overhead_ns: u64,
     /// Time moving the heads.
@@ -119,6 +125,9 @@ pub(crate) struct Disk {
     stats: DiskStats,
     zero: Nanos,
     busy_since: Option<Nanos>,
+    standby: Option<Standby>,
+    /// When the last command ended.
+    idle_since: Nanos,
     head: u64,
     sequence: u64,
     /// The bound of the kernel's read-ahead, where it is not fixed.
@@ -133,6 +142,9 @@ pub(crate) struct Disk {
 /// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in
 /// a switch.
 const DEPTH_MAX: Bytes = Bytes::mib(32);
+
+/// Pause after which a command counts as another access to the disk.
+const ACCESS_AFTER: Nanos = Nanos::from_secs(1);
 
 impl Disk {
     pub(crate) fn new(
@@ -177,6 +189,8 @@ impl Disk {
             stats: DiskStats::default(),
             zero: Nanos::ZERO,
             busy_since: None,
+            standby: kernel.standby,
+            idle_since: Nanos::ZERO,
             head: u64::MAX,
             sequence: 0,
             // As the paper: the seek time of the mean distance. Seekless's own depth goes by the mean time.
@@ -233,7 +247,10 @@ impl Disk {
     }
 
     fn enter(&mut self, now: Nanos, lba: u64, sectors: u64, pages: Pages, thread: u32) {
-        self.busy_since.get_or_insert(now);
+        if self.busy_since.is_none() {
+            self.ends_pause(now);
+            self.busy_since = Some(now);
+        }
         // Behind a request that has not gone out yet.
         let outside = self.outside.iter().map(|id| self.view(*id));
         let candidates = self.views.iter().copied().chain(outside);
@@ -361,7 +378,25 @@ impl Disk {
         Some(request)
     }
 
+    /// Time in which an idle disk turned since the last command, as of `now`.
+    fn awake_idle(&self, now: Nanos) -> Nanos {
+        let stops = self.standby.map_or(Nanos::MAX, |standby| self.idle_since + standby.after);
+        now.min(stops).since(self.idle_since.max(self.zero))
+    }
+
+    /// A command comes after a pause. If the drive has stopped, it takes none until it turns.
+    fn ends_pause(&mut self, now: Nanos) {
+        let idle = now.since(self.idle_since);
+        self.stats.awake_ns += self.awake_idle(now).0;
+        self.stats.accesses += u64::from(idle >= ACCESS_AFTER);
+        if let Some(standby) = self.standby.filter(|standby| idle >= standby.after) {
+            self.stats.spin_ups += 1;
+            self.next_send = self.next_send.max(now + standby.spin_up);
+        }
+    }
+
     fn end_busy(&mut self, now: Nanos) {
+        self.idle_since = now;
         if let Some(since) = self.busy_since.take() {
             self.stats.busy_ns += now.since(since.max(self.zero)).0;
         }
@@ -406,9 +441,11 @@ impl Disk {
         if !self.drives.layout().spec().is_single() {
             stats.members = self.drives.stats(self.its(now));
         }
-        if let Some(since) = self.busy_since {
-            stats.busy_ns += now.since(since.max(self.zero)).0;
+        match self.busy_since {
+            Some(since) => stats.busy_ns += now.since(since.max(self.zero)).0,
+            None => stats.awake_ns += self.awake_idle(now).0,
         }
+        stats.awake_ns += stats.busy_ns;
         stats.elapsed_ns = now.since(self.zero).0;
         stats
     }

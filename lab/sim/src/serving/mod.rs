@@ -35,7 +35,9 @@ pub mod scheduler;
 pub mod search;
 mod server;
 
-pub use config::{Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, TreeLoad};
+pub use config::{
+    Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, Standby, TreeLoad,
+};
 pub use disk::DiskStats;
 pub use machine::run;
 pub use node::{Look, back, hit_ratio};

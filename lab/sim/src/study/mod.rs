@@ -3,11 +3,13 @@
 //! - [`twolevel`]: the levels, what coordinates them, and the disk below.
 //! - [`spec`]: the text that describes levels.
 //! - [`trace`]: traces to replay through them, files or generated.
+//! - [`prefetch`]: what each level fetches ahead of a request (RA, Linux, SARC, AMP).
 //! - [`oracle`]: offline-optimal replacement, which no cache can beat.
 //!
 //! Must not know: kernel, wire, command lines, the serving simulator, or any application.
 
 pub mod oracle;
+pub mod prefetch;
 pub mod spec;
 pub mod trace;
 pub mod twolevel;

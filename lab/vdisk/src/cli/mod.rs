@@ -7,10 +7,10 @@ mod running;
 mod up;
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use seekless_base::{Exit, Fault};
+use seekless_output::JsonOption;
 use serde::Serialize;
 
 use crate::config::DiskConfig;
@@ -56,22 +56,30 @@ enum Command {
 #[derive(Debug, Args)]
 struct InnerArgs {
     /// A disk's configuration as JSON
-    #[arg(long)]
     config: String,
+}
+
+/// The disk that a command is about.
+#[derive(Debug, Args)]
+struct DiskArgs {
+    /// Name of the disk
+    #[arg(long)]
+    name: String,
+    #[command(flatten)]
+    json: JsonArgs,
 }
 
 /// Where a command's JSON goes.
 #[derive(Debug, Args)]
 struct JsonArgs {
-    /// Print JSON, to FILE or to standard output
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 impl JsonArgs {
     /// Writes `value` if JSON was asked for, else prints `text`.
     fn show(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Fault> {
-        let Some(path) = &self.json else { return seekless_output::print(text()) };
+        let Some(path) = self.json.path() else { return seekless_output::print(text()) };
         if seekless_output::is_stdout(path) {
             return seekless_output::json(path, value);
         }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault};
+use seekless_model::load_options::SeedOption;
 
-use super::JsonArgs;
+use super::DiskArgs;
 use crate::config::FsKind;
 use crate::control::{ControlClient, ControlRequest};
 use crate::manifest::Manifest;
@@ -14,9 +15,8 @@ use crate::state::DiskDir;
 
 #[derive(Debug, Args)]
 pub(super) struct PopulateArgs {
-    /// Name of the disk
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    disk: DiskArgs,
     /// List of the files: lines of size and path
     #[arg(long, value_name = "FILE", required_unless_present = "files")]
     manifest: Option<PathBuf>,
@@ -35,14 +35,11 @@ pub(super) struct PopulateArgs {
     /// Further disks of this file system
     #[arg(long, value_name = "NAME", requires = "mounted")]
     also: Vec<String>,
-    /// Seed of the order in which the files are written
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    from: SeedOption,
     /// Write the files one behind the other at the start of the disk, instead of evenly over it
     #[arg(long)]
     pack: bool,
-    #[command(flatten)]
-    json: JsonArgs,
 }
 
 pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
@@ -53,7 +50,7 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
         }
         _ => return Err(Fault::new(Exit::Usage, "--files is out of range: 1 to 1000000")),
     };
-    let dir = DiskDir::new(&args.name)?;
+    let dir = DiskDir::new(&args.disk.name)?;
     let mut clients = vec![ControlClient::connect(&dir)?];
     for name in &args.also {
         clients.push(ControlClient::connect(&DiskDir::new(name)?)?);
@@ -65,8 +62,10 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
         _ => None,
     };
     let Some(mount) = mount else {
-        let message =
-            format!("disk `{}` has no file system to populate (a tree is born with its files)", args.name);
+        let message = format!(
+            "disk `{}` has no file system to populate (a tree is born with its files)",
+            args.disk.name
+        );
         return Err(Fault::new(Exit::Usage, message));
     };
     let into = args.into.clone().unwrap_or_default();
@@ -83,15 +82,15 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
         client.ask(&ControlRequest::Unthrottle)?;
     }
     let bar = seekless_output::bar(manifest.bytes(), "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    let options = PopulateOptions { seed: args.seed, pack: args.pack };
+    let options = PopulateOptions { seed: args.from.seed, pack: args.pack };
     let done = populate(&root, &manifest, options, |bytes| bar.inc(bytes));
     bar.finish_and_clear();
     let done = done?;
     drop(clients);
-    args.json.show(&done, || {
+    args.disk.json.show(&done, || {
         format!(
             "{}: {} files, {:.1} MB in {:.1} s ({:.0} MB/s), {:.0} % of the disk\n",
-            args.name,
+            args.disk.name,
             done.files,
             Bytes(done.bytes).as_mb(),
             done.seconds,

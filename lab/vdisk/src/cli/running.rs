@@ -7,7 +7,7 @@ use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_model::drive::set::SpindleStats;
 use serde_json::json;
 
-use super::JsonArgs;
+use super::DiskArgs;
 use crate::config::DiskConfig;
 use crate::control::{ControlClient, ControlReply, ControlRequest, StatsReport};
 use crate::faults::{ByteRange, MemberHealth, MemberOrders, MemberState, Slow, SlowMember};
@@ -15,14 +15,11 @@ use crate::state::DiskDir;
 
 #[derive(Debug, Args)]
 pub(super) struct StatsArgs {
-    /// Name of the disk
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    disk: DiskArgs,
     /// Reset the counts after showing them
     #[arg(long)]
     reset: bool,
-    #[command(flatten)]
-    json: JsonArgs,
 }
 
 fn ask(name: &str, ask: &ControlRequest) -> Result<ControlReply, Fault> {
@@ -37,12 +34,13 @@ fn unexpected(name: &str) -> Fault {
 }
 
 pub(super) fn stats(args: &StatsArgs) -> Result<Exit, Fault> {
-    let ControlReply::Stats(report) = ask(&args.name, &ControlRequest::Stats { reset: args.reset })? else {
-        return Err(unexpected(&args.name));
+    let ControlReply::Stats(report) = ask(&args.disk.name, &ControlRequest::Stats { reset: args.reset })?
+    else {
+        return Err(unexpected(&args.disk.name));
     };
     let mut value = serde_json::to_value(&report).unwrap_or_default();
-    value["name"] = args.name.as_str().into();
-    args.json.show(&value, || table(&args.name, &report))?;
+    value["name"] = args.disk.name.as_str().into();
+    args.disk.json.show(&value, || table(&args.disk.name, &report))?;
     Ok(Exit::Ok)
 }
 
@@ -118,9 +116,8 @@ fn member_text(state: &MemberState) -> String {
 
 #[derive(Debug, Args)]
 pub(super) struct FaultArgs {
-    /// Name of the disk
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    disk: DiskArgs,
     /// Fail requests that touch this range, with EIO
     #[arg(long, value_name = "OFFSET+LEN")]
     eio: Vec<ByteRange>,
@@ -142,8 +139,6 @@ pub(super) struct FaultArgs {
     /// Remove all earlier faults first
     #[arg(long)]
     clear: bool,
-    #[command(flatten)]
-    json: JsonArgs,
 }
 
 /// Milliseconds, an hour at most.
@@ -183,10 +178,10 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
         fail: args.fail_member.clone(),
         rebuild: args.rebuild_member.clone(),
     };
-    let dir = DiskDir::new(&args.name)?;
+    let dir = DiskDir::new(&args.disk.name)?;
     if let Some(record) = dir.record() {
         meets(args, &record.config)
-            .map_err(|why| Fault::new(Exit::Usage, format!("disk `{}`: {why}", args.name)))?;
+            .map_err(|why| Fault::new(Exit::Usage, format!("disk `{}`: {why}", args.disk.name)))?;
     }
     let order = ControlRequest::Fault {
         eio: args.eio.clone(),
@@ -195,24 +190,26 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
         members,
         clear: args.clear,
     };
-    let ControlReply::Faults(faults) = ask(&args.name, &order)? else { return Err(unexpected(&args.name)) };
-    let value = json!({ "name": args.name, "hang_ms": hang_ms, "faults": faults });
-    args.json.show(&value, || {
+    let ControlReply::Faults(faults) = ask(&args.disk.name, &order)? else {
+        return Err(unexpected(&args.disk.name));
+    };
+    let value = json!({ "name": args.disk.name, "hang_ms": hang_ms, "faults": faults });
+    args.disk.json.show(&value, || {
         let mut text = String::new();
         if hang_ms > 0 {
-            text += &format!("{}: hangs for {hang_ms} ms\n", args.name);
+            text += &format!("{}: hangs for {hang_ms} ms\n", args.disk.name);
         }
         for r in &faults.eio {
-            text += &format!("{}: EIO at {}+{}\n", args.name, r.offset, r.len);
+            text += &format!("{}: EIO at {}+{}\n", args.disk.name, r.offset, r.len);
         }
         for s in &faults.slow {
             let place = s.range.map_or("everywhere".into(), |r| format!("at {}+{}", r.offset, r.len));
-            text += &format!("{}: {} times as slow {place}\n", args.name, s.factor);
+            text += &format!("{}: {} times as slow {place}\n", args.disk.name, s.factor);
         }
         for m in &faults.members {
-            text += &format!("{}: member {}{}\n", args.name, m.member, member_text(m));
+            text += &format!("{}: member {}{}\n", args.disk.name, m.member, member_text(m));
         }
-        if text.is_empty() { format!("{}: no faults\n", args.name) } else { text }
+        if text.is_empty() { format!("{}: no faults\n", args.disk.name) } else { text }
     })?;
     Ok(Exit::Ok)
 }
@@ -220,26 +217,23 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["to", "off"]))]
 pub(super) struct TraceArgs {
-    /// Name of the disk
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    disk: DiskArgs,
     /// Start a trace into this new file
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// End the trace
     #[arg(long)]
     off: bool,
-    #[command(flatten)]
-    json: JsonArgs,
 }
 
 pub(super) fn trace(args: &TraceArgs) -> Result<Exit, Fault> {
     let path = args.to.as_deref().map(|p| std::path::absolute(p).unwrap_or_else(|_| p.to_path_buf()));
-    ask(&args.name, &ControlRequest::Trace { path: path.clone() })?;
-    let value = json!({ "name": args.name, "trace": path });
-    args.json.show(&value, || match &path {
-        Some(path) => format!("{}: every command is traced to {}\n", args.name, path.display()),
-        None => format!("{}: no trace\n", args.name),
+    ask(&args.disk.name, &ControlRequest::Trace { path: path.clone() })?;
+    let value = json!({ "name": args.disk.name, "trace": path });
+    args.disk.json.show(&value, || match &path {
+        Some(path) => format!("{}: every command is traced to {}\n", args.disk.name, path.display()),
+        None => format!("{}: no trace\n", args.disk.name),
     })?;
     Ok(Exit::Ok)
 }

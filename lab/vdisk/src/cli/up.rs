@@ -8,9 +8,10 @@ use std::process::{Command, Stdio};
 use clap::{Args, ValueEnum};
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::spread::Spread;
+use seekless_model::load_options::SeedOption;
 use seekless_model::set_options::SetOptions;
 
-use super::JsonArgs;
+use super::DiskArgs;
 use crate::config::{DiskConfig, FsKind};
 use crate::manifest::Manifest;
 use crate::mechanism::Model;
@@ -34,9 +35,8 @@ enum ModelArg {
 
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
-    /// Name of the disk
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    disk: DiskArgs,
     /// Drive to model: a name (see `seekless-lab vdisk drives`) or a .toml file
     #[arg(long, default_value = "wd-red-1tb")]
     drive: String,
@@ -92,14 +92,11 @@ pub(super) struct UpArgs {
     /// List of the tree's files: lines of size and path
     #[arg(long, value_name = "FILE", requires = "tree")]
     manifest: Option<PathBuf>,
-    /// Seed of the order of the tree's files on the drive
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    from: SeedOption,
     /// Stay in the foreground until interrupted, then take the disk down
     #[arg(long)]
     foreground: bool,
-    #[command(flatten)]
-    json: JsonArgs,
 }
 
 /// See `--spread-chunk`: under one per cent of a sequential reader's time goes to the jumps between.
@@ -146,7 +143,7 @@ impl UpArgs {
             self.drive.clone()
         };
         Ok(DiskConfig {
-            name: self.name.clone(),
+            name: self.disk.name.clone(),
             drive,
             model: match self.model {
                 ModelArg::Drive => Model::Drive,
@@ -167,7 +164,7 @@ impl UpArgs {
             trace: self.trace.as_deref().map(absolute),
             backing: absolute(&self.backing),
             manifest,
-            seed: self.seed,
+            seed: self.from.seed,
         })
     }
 }
@@ -233,7 +230,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
     let text = serde_json::to_string(&config).map_err(|e| failed(e.to_string()))?;
     seekless_kernel::spawn::pass_on_no_descriptors();
     let mut supervisor = Command::new(exe)
-        .args(["vdisk", "supervise", "--config", &text])
+        .args(["vdisk", "supervise", &text])
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -255,7 +252,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
 }
 
 fn show(args: &UpArgs, record: &DiskRecord) -> Result<(), Fault> {
-    args.json.show(record, || {
+    args.disk.json.show(record, || {
         let c = &record.config;
         let set = if c.set.is_single() { String::new() } else { format!(", {}", c.set) };
         let place = match (&record.device, &c.mount) {

@@ -41,7 +41,7 @@ pub enum CoordinationMode {
 pub(crate) struct SendPlan {
     /// Bytes before this offset go past this level.
     pub(crate) bypass_end: u64,
-    /// Brought in besides, for nobody.
+    /// Read besides, though no client requested it.
     pub(crate) readmore: Option<Span>,
     /// Given back when it has been sent.
     pub(crate) drop_when_sent: bool,

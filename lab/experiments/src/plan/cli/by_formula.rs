@@ -68,11 +68,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
         simulate(args, &question, &answer, &drive)?
     };
     let stored = args.data.0.div_ceil(drive.capacity().0);
-    if let Some(path) = &args.html {
+    if let Some(path) = &args.page.html {
         page(&question, &answer, &simulated, &drive, stored)?.write(path)?;
     }
     let value = as_json(args, &question, &answer, &simulated, stored);
-    seekless_output::give(args.json.as_deref(), &value, || {
+    seekless_output::give(args.json.path(), &value, || {
         as_text(&question, &answer, &simulated, &drive, stored)
     })?;
     Ok(Exit::Ok)
@@ -99,14 +99,12 @@ fn simulate(
             ("--files", files.to_string()),
             ("--size", format!("{size}B")),
             ("--load", "100".into()),
-            ("--link", format!("{}", link * 8.0 / 1e6)),
             ("--clients", format!("{}kb/s", question.client * 8.0 / 1e3)),
             ("--order", order.into()),
             ("--memory", format!("{}B", ((question.memory / share) as u64).max(block * 4))),
-            ("--per-client", "0B".into()),
-            ("--block", args.block.to_string()),
+            ("--with", format!("link={},per-client=0,block={}", link * 8.0 / 1e6, args.block)),
             ("--time", "600".into()),
-            ("--seed", args.seed.to_string()),
+            ("--seed", args.from.seed.to_string()),
         ];
         let mut arguments = vec!["circus".to_owned()];
         arguments.extend(pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));

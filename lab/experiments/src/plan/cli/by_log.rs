@@ -81,7 +81,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         return Err(usage(format!("--memory {} is less than 1MiB; is its unit right?", args.memory)));
     }
     let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
-    let options = LogOptions { lenient: args.lenient, exact: args.exact, part: args.part.0 as u32 };
+    let options = LogOptions { lenient: args.lines.lenient, exact: args.exact, part: args.part.0 as u32 };
     let started = Instant::now();
     let input = seekless_output::input::open(log)?;
     let progress = bar(input.progress.total(), seekless_output::BYTES);
@@ -96,7 +96,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
         memory: args.memory,
     };
     let progress = bar(configurations::simulations(), "{bar:40} {pos}/{len} simulations of the drive");
-    let configurations = configurations::measure(&drive, &streams, args.seed, || progress.inc(1))?;
+    let configurations = configurations::measure(&drive, &streams, args.from.seed, || progress.inc(1))?;
     progress.finish_and_clear();
     let machine = Machine {
         curve: &site.curve,
@@ -106,13 +106,11 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     };
     let target = target.unwrap_or(2.0 * site.peak_rate());
     let lines = best(&machine, &configurations, target);
-    if let Some(path) = &args.html {
+    if let Some(path) = &args.page.html {
         page(args, &site, &drive, &lines, target)?.write(path)?;
     }
     let value = as_json(args, &site, &lines, target, read_s);
-    seekless_output::give(args.json.as_deref(), &value, || {
-        as_text(args, &site, &drive, &lines, target, read_s)
-    })?;
+    seekless_output::give(args.json.path(), &value, || as_text(args, &site, &drive, &lines, target, read_s))?;
     Ok(Exit::Ok)
 }
 

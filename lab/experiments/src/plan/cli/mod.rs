@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::{DriveSpec, catalogue};
+use seekless_model::load_options::{LenientOption, SeedOption};
+use seekless_output::{HtmlOption, JsonOption};
 
 /// What a site needs: from its access log with --log, else by the capacity model of Circus for a link full of
 /// clients.
@@ -17,9 +19,8 @@ pub struct PlanArgs {
     /// input
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// With --log: skip and count malformed lines
-    #[arg(long, requires = "log")]
-    lenient: bool,
+    #[command(flatten)]
+    lines: LenientOption,
     /// With --log: compute an exact miss-ratio curve instead of a sampled one; takes 150 bytes of memory for
     /// each --part
     #[arg(long, requires = "log")]
@@ -63,15 +64,12 @@ pub struct PlanArgs {
     /// Without --log: only the formulas, no simulation beside them
     #[arg(long, conflicts_with = "log")]
     formula_only: bool,
-    /// Seed of the simulations
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Write a page with tables and plots
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the result as JSON (`-` or no FILE: standard output)
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    from: SeedOption,
+    #[command(flatten)]
+    page: HtmlOption,
+    #[command(flatten)]
+    json: JsonOption,
 }
 
 /// Runs `seekless-lab plan`.

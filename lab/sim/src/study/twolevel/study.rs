@@ -5,15 +5,15 @@
 //! the mean response time. Cases are independent and spread over the cores; their order in the result does
 //! not depend on that.
 
+use crate::study::prefetch::Algorithm;
+use crate::study::prefetch::amp::AmpParams;
+use crate::study::prefetch::linux::{LinuxParams, LinuxRule};
+use crate::study::prefetch::sarc::SarcParams;
 use rayon::prelude::*;
 use seekless_base::{Exit, Fault};
 use seekless_levels::cache::{Replacement, SecondChance};
 use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcCounts;
-use seekless_levels::prefetch::Algorithm;
-use seekless_levels::prefetch::amp::AmpParams;
-use seekless_levels::prefetch::linux::{LinuxParams, LinuxRule};
-use seekless_levels::prefetch::sarc::SarcParams;
 use seekless_model::drive::DriveSpec;
 use seekless_model::workload::draw::Draw;
 use seekless_model::workload::generate::{Kind, PAGE_BYTES, Shape};

@@ -1,9 +1,9 @@
 //! What is simulated: cache levels from the application down, the network between them, the disk below.
 
+use crate::study::prefetch::Algorithm;
 use seekless_base::Nanos;
 use seekless_levels::cache::Replacement;
 use seekless_levels::coordinate::Coordination;
-use seekless_levels::prefetch::Algorithm;
 use seekless_model::drive::DriveSpec;
 
 /// One cache level.
@@ -106,6 +106,6 @@ pub struct BlockRequest {
     /// Last block.
     pub last: u64,
     /// Last block of the file. Only a prefetcher that knows files stops there
-    /// ([`seekless_levels::prefetch::Algorithm::knows_files`]).
+    /// ([`crate::study::prefetch::Algorithm::knows_files`]).
     pub limit: u64,
 }

@@ -1,12 +1,9 @@
 //! Golden runs worked out by hand, and what must hold for any sequence.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::{Origin, Replacement, SecondChance};
+use seekless_levels::cache::{Origin, Replacement, SecondChance};
 
 /// A level without time: every fetch is there at once, unless the test says that it is still on its way.
 struct Level {

@@ -13,8 +13,6 @@
 //!   reaches the *newest* group, one within the group before it starts nothing, and one just behind the
 //!   window continues it. The prefetcher is at most one whole group ahead of the reader.
 
-use alloc::vec::Vec;
-
 use super::{BlockRun, LevelAccess, Notes, PrefetchPlan};
 
 /// Parameters of the Linux read-ahead.

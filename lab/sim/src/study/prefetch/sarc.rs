@@ -20,7 +20,7 @@
 //! docs/PFC.md says how they were chosen.
 
 use super::{BlockRun, LevelAccess, Notes, PrefetchPlan};
-use crate::cache::Cache;
+use seekless_levels::cache::Cache;
 
 /// Parameters of SARC's prefetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

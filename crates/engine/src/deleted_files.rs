@@ -1,10 +1,13 @@
-//! A thread beside each disk's thread for calls on files that a file system can block: closing them, checking
-//! what of them is still in memory, and whether they were deleted. If such a call hangs, neither the disk's
-//! reads nor its clients wait; evictions are then noticed by the next miss.
+//! How long a deleted file is held open: [`LOOK_EVERY`] and [`IN_USE`].
 //!
-//! A deleted file keeps its blocks until its last descriptor is closed. So this thread checks the link count
-//! of each open file, and reports files without links to the disk's thread. The last close of a deleted file
-//! frees its blocks, which takes the disk a while; on a network file system it asks the server.
+//! A deleted file keeps its blocks until its last descriptor is closed. So a thread beside each disk's thread
+//! checks the link count of each open file, and reports files without links to the disk's thread. The last
+//! close of a deleted file frees its blocks, which takes the disk a while; on a network file system it asks
+//! the server.
+//!
+//! The thread makes every call on files that a file system can block: it also closes them, and checks what of
+//! them is still in memory. If such a call hangs, neither the disk's reads nor its clients wait; evictions
+//! are then noticed by the next miss.
 
 use std::collections::HashMap;
 use std::io;
@@ -76,6 +79,8 @@ enum Errand {
     Close(OwnedFd),
     /// Finds the first missing bytes of this range in memory.
     Look { file: FileId, source: Arc<Source>, offset: u64, len: u64 },
+    /// Looks up the name of a file that is being closed.
+    Name(Arc<Source>, Box<dyn FnOnce(&Source) + Send>),
     /// Drops the `Left` once these are closed.
     Wait(Vec<Weak<Source>>, Arc<Left>),
 }
@@ -83,30 +88,30 @@ enum Errand {
 type Known = Arc<Mutex<HashMap<FileId, Weak<Source>>>>;
 
 /// The disk thread's handle. The other thread ends when it is dropped.
-pub(crate) struct Aside {
+pub(crate) struct FileThread {
     known: Known,
     errands: Sender<Errand>,
     closer: Closer,
     pub(crate) deleted: Receiver<FileId>,
 }
 
-impl Aside {
+impl FileThread {
     /// Starts the thread of a disk. It sends missing bytes that it finds to `report`.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn start(disk: &str, report: Sender<Report>) -> io::Result<Aside> {
+    pub(crate) fn start(disk: &str, report: Sender<Report>) -> io::Result<FileThread> {
         // Bounded by what is sent: descriptors, LOOKS_MAX, and file systems that are being released.
         let (errands, to_do) = unbounded();
         let (delete, deleted) = bounded(DELETED_MAX);
         let known = Known::default();
         let looked_at = known.clone();
         let run = move || run(&looked_at, &to_do, &delete, &report);
-        thread::Builder::new().name(short_name("aside", disk)).spawn(run)?;
+        thread::Builder::new().name(short_name("files", disk)).spawn(run)?;
         let to = errands.clone();
         // After the thread has ended, the descriptor comes back and is closed here.
         let closer: Closer = Arc::new(move |fd| drop(to.send(Errand::Close(fd))));
-        Ok(Aside { known, errands, closer, deleted })
+        Ok(FileThread { known, errands, closer, deleted })
     }
 
     /// Makes this thread close the descriptor of a source, unless another closer is set.
@@ -127,6 +132,13 @@ impl Aside {
     pub(crate) fn look(&self, file: FileId, source: Arc<Source>, offset: u64, len: u64) {
         if self.errands.len() < LOOKS_MAX {
             let _ = self.errands.send(Errand::Look { file, source, offset, len });
+        }
+    }
+
+    /// Has the name of a file looked up before its last descriptor is closed.
+    pub(crate) fn name(&self, source: Arc<Source>, look: impl FnOnce(&Source) + Send + 'static) {
+        if self.errands.len() < LOOKS_MAX {
+            let _ = self.errands.send(Errand::Name(source, Box::new(look)));
         }
     }
 
@@ -156,6 +168,7 @@ fn run(known: &Known, errands: &Receiver<Errand>, delete: &Sender<FileId>, repor
         loop {
             match errand {
                 Ok(Errand::Close(fd)) => drop(fd),
+                Ok(Errand::Name(source, look)) => look(&source),
                 Ok(Errand::Wait(files, left)) => waiting.push((files, left)),
                 Ok(Errand::Look { file, source, offset, len }) => {
                     let missing = first_missing(&source, offset, len);
@@ -220,8 +233,8 @@ mod tests {
 
     const FILE: FileId = FileId { dev: 1, ino: 2 };
 
-    fn aside() -> Aside {
-        Aside::start("test", bounded(1).0).unwrap()
+    fn thread() -> FileThread {
+        FileThread::start("test", bounded(1).0).unwrap()
     }
 
     fn source(file: &std::fs::File) -> Arc<Source> {
@@ -234,7 +247,7 @@ mod tests {
         let [kept, gone] = ["kept", "gone"].map(|name| folder.path().join(name));
         let files = [&kept, &gone].map(|path| std::fs::File::create(path).unwrap());
         let sources = files.each_ref().map(source);
-        let links = aside();
+        let links = thread();
         links.opened(FileId { ino: 9, ..FILE }, &sources[0]);
         links.opened(FILE, &sources[1]);
         assert!(links.deleted.recv_timeout(2 * LOOK_EVERY).is_err());
@@ -249,7 +262,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_files_is_told_when_the_last_holder_has_closed_them() {
-        let links = aside();
+        let links = thread();
         let source = source(&tempfile::tempfile().unwrap());
         let (told, closed) = bounded(1);
         let left = Left::then(move || told.send(()).unwrap());

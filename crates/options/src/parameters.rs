@@ -1,0 +1,189 @@
+//! `--parameter NAME=VALUE`: the papers' parameters. Those of the automatic size have the names of \[A\]
+//! section 4.1, and the values of its Table 2 as defaults.
+
+use clap::Args;
+use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_policy::Config;
+use seekless_policy::sizing::competitive::Start;
+use seekless_policy::sizing::controller::{AdjustBy, Params};
+use serde::Deserialize;
+
+use crate::policy::PREFETCH_MAX;
+use crate::{PAPERS, named, parsed};
+
+/// Options of the release before that are parameters now.
+pub const MOVED: [&str; 12] = [
+    "start-size",
+    "adjust-by",
+    "adjust-interval",
+    "step-size",
+    "score-deflation-factor",
+    "adjust-busy",
+    "adjust-evict",
+    "in-flight",
+    "overlap",
+    "slow-start",
+    "answer-late",
+    "single-queue",
+];
+
+/// The papers' parameters.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Parameters {
+    /// Parameters of the papers, as NAME=VALUE,...; an unknown name is answered by all names
+    ///
+    /// Names: start-size, adjust-by, adjust-interval, step-size, score-deflation-factor, adjust-busy,
+    /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue.
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = known, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
+    parameter: Vec<String>,
+}
+
+/// What they say.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct ParameterValues {
+    /// First automatic size, 4KiB to --size-max. None: the size last used on that disk, else from its
+    /// profile.
+    pub(crate) start_size: Option<Bytes>,
+    /// `model` (of disk, memory and clients; needs --ahead on) or `gradient` (the paper's controller).
+    pub(crate) adjust_by: Option<AdjustBy>,
+    /// Time between two adjustments, 1ms to 24h.
+    #[serde(deserialize_with = "parsed")]
+    adjust_interval: Nanos,
+    /// Change of the size at an adjustment, 4KiB to 1GiB.
+    step_size: Bytes,
+    /// Part by which stored scores shrink at a minimum, 0 to 0.99.
+    score_deflation_factor: f64,
+    /// Part of the time that the disk must be busy for the size to change, 0 to 1.
+    adjust_busy: f64,
+    /// Bytes evicted before use, as a part of the bytes requested, above which the time to eviction sets the
+    /// size, 0 to 100.
+    adjust_evict: f64,
+    /// With --prefetch competitive: begin each stream with 16 pages and double them, as the paper does,
+    /// instead of reading the whole length at once.
+    slow_start: bool,
+    /// Reads in flight on one disk, 1 to 64: 1 is strictly serial; from 2 on the next read is submitted
+    /// shortly before the last one ends.
+    in_flight: u32,
+    /// With in-flight 2 or more: submit the next read when this many bytes of the last are missing, at most
+    /// 1GiB.
+    overlap: Bytes,
+    /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have
+    /// arrived.
+    answer_late: bool,
+    /// One queue for all disks, as in \[L\], instead of one for each. The driver has it.
+    pub(crate) single_queue: bool,
+}
+
+impl Default for ParameterValues {
+    fn default() -> ParameterValues {
+        let table2 = Params::default();
+        ParameterValues {
+            start_size: None,
+            adjust_by: None,
+            adjust_interval: table2.adjust_interval,
+            step_size: table2.step_size,
+            score_deflation_factor: table2.score_deflation_factor,
+            adjust_busy: table2.adjust_busy,
+            adjust_evict: table2.adjust_evict,
+            slow_start: false,
+            in_flight: 1,
+            overlap: Bytes::kib(256),
+            answer_late: false,
+            single_queue: false,
+        }
+    }
+}
+
+fn known(word: &str) -> Result<String, String> {
+    named::<ParameterValues>(&[word.into()]).map(|_| word.into())
+}
+
+impl Parameters {
+    /// # Errors
+    /// `in-flight` or `overlap` is out of range.
+    pub(crate) fn values(&self) -> Result<ParameterValues, Fault> {
+        let usage = |why| Fault::new(Exit::Usage, format!("--parameter {why}"));
+        let values: ParameterValues = named(&self.parameter).map_err(usage)?;
+        if !(1..=64).contains(&values.in_flight) {
+            return Err(usage(format!("in-flight={}: write 1 to 64", values.in_flight)));
+        }
+        if values.overlap > PREFETCH_MAX {
+            return Err(usage(format!("overlap={}: write at most {PREFETCH_MAX}", values.overlap)));
+        }
+        Ok(values)
+    }
+
+    pub(crate) fn to_args(&self) -> Vec<String> {
+        self.parameter.iter().map(|word| format!("--parameter={word}")).collect()
+    }
+}
+
+impl ParameterValues {
+    /// The controller's parameters.
+    ///
+    /// # Errors
+    /// One is out of range.
+    pub(crate) fn params(&self, adjust_by: AdjustBy, size_max: Bytes) -> Result<Params, Fault> {
+        let params = Params {
+            start_size: self.start_size.unwrap_or(Params::default().start_size.min(size_max)),
+            adjust_interval: self.adjust_interval,
+            step_size: self.step_size,
+            score_deflation_factor: self.score_deflation_factor,
+            adjust_busy: self.adjust_busy,
+            adjust_evict: self.adjust_evict,
+            size_max,
+            adjust_by,
+        };
+        let usage = |why: String| {
+            let why = why.replace("size_max", "--size-max").replace('_', "-");
+            let option = if why.starts_with("--") { "" } else { "--parameter " };
+            Fault::new(Exit::Usage, format!("{option}{why}"))
+        };
+        params.check().map(|()| params).map_err(usage)
+    }
+
+    /// How a stream of the competitive size begins.
+    pub(crate) fn start(&self) -> Start {
+        if self.slow_start { Start::Slow } else { Start::Depth }
+    }
+
+    /// How the reads of a disk follow one another.
+    pub(crate) fn apply(&self, config: &mut Config) {
+        config.reads_in_flight = self.in_flight as usize;
+        config.overlap = self.overlap;
+        config.answer_early = !self.answer_late;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(word: &str) -> String {
+        let given = known(word).map(|word| Parameters { parameter: vec![word] });
+        given.map_or_else(|why| why, |given| given.values().unwrap_err().message)
+    }
+
+    #[test]
+    fn every_option_that_moved_is_a_name_and_others_are_none() {
+        let names = fault("adjust=1");
+        assert_eq!(names.matches('`').count() / 2 - 1, MOVED.len(), "{names}");
+        assert!(MOVED.iter().all(|name| names.contains(&format!("`{name}`"))), "{names}");
+        assert!(fault("slow-start").contains("NAME=VALUE"));
+    }
+
+    #[test]
+    fn values_are_within_their_ranges() {
+        for (word, said) in [
+            ("in-flight=65", "--parameter in-flight=65: write 1 to 64"),
+            ("in-flight=0", "1 to 64"),
+            ("overlap=1025MiB", "at most 1GiB"),
+            ("overlap=x", "overlap=x: "),
+            ("adjust-by=hope", "gradient"),
+        ] {
+            assert!(fault(word).contains(said), "{word}: {}", fault(word));
+        }
+        assert!(Parameters { parameter: vec!["overlap=1GiB".into()] }.values().is_ok());
+    }
+}
