@@ -6,15 +6,17 @@ SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 PREFIX ?= /usr/local
 
-.PHONY: help check demo dist dist-test systemd-test test bench install install-lab uninstall build build-all setup libcs fmt clippy unit e2e docs examples
+.PHONY: help check demo dist dist-test dist-tools image containers-test systemd-test test test-kernels bench install install-lab uninstall build build-all setup libcs fmt clippy unit e2e docs examples
 
 help:
 	@echo 'make demo      the main job, end to end, on the built-in virtual disk (about 6 minutes after the build)'
 	@echo 'make check     fmt, clippy, unit and property tests: a few minutes'
 	@echo 'make test      everything: fmt, clippy, unit, property, golden, end to end, docs, examples'
+	@echo 'make test-kernels Seekless on Debian'\''s kernels 5.10, 6.1 and 6.12, in virtual machines without acceleration (quarter of an hour)'
 	@echo 'make bench     the live benchmarks of this machine, as ratios (about an hour)'
-	@echo 'make dist      two Debian packages (and rpms where cargo-generate-rpm is there) in target/dist/packages'
+	@echo 'make dist      packages for Debian and others in target/dist/packages; make image: a container image'
 	@echo 'make dist-test these packages installed, run, upgraded and removed in a root folder of Debian packages (root; skipped otherwise)'
+	@echo 'make containers-test the image run as the manifests in deploy/ say, in namespaces of the test (root; a minute)'
 	@echo 'make systemd-test its units under a systemd of their own, with nginx, clients and upgrades (the same; two minutes)'
 	@echo 'make install   the program and the shim into PREFIX ($(PREFIX)); make install-lab: the laboratory'
 
@@ -86,11 +88,28 @@ install: build
 install-lab: build-all
 	install -D -m 755 target/release/seekless-lab $(DESTDIR)$(PREFIX)/bin/seekless-lab
 
-dist: setup
+# Apart from `make test`: it fetches kernels and an emulator, and takes a processor for a quarter of an hour.
+test-kernels: build
+	@scripts/test-kernels
+
+# What builds for an older C library and for the other architecture.
+dist-tools: setup
+	@scripts/provision-dist --quiet || echo 'going on without: the packages are for this machine alone'
+
+dist: dist-tools
 	@scripts/dist
+
+image: dist
+	@scripts/image
+
+containers-test: image build-all libcs
+	@scripts/provision --containers --quiet
+	@scripts/containers-test
 
 dist-test: dist
 	@scripts/dist-test
+	@scripts/dist-test --release bullseye
+	@scripts/dist-twice
 
 systemd-test: dist
 	@scripts/systemd-test

@@ -9,6 +9,7 @@
 //! Exit status: 0 if all is well (the shim is hooked in and the daemon answers; the daemon answers), 1 if
 //! not, 5 if there is no such process, 3 if it may not be examined.
 
+mod container;
 mod elf;
 mod machine;
 pub(crate) mod process;

@@ -331,7 +331,7 @@ impl FileSetLoop {
     fn ask(&mut self, step: StepId, range: (SetId, RangeId), offset: u64, len: u64) -> Option<Outcome> {
         let Some(added) = self.ranges.get(&range) else { return Some(Outcome::Passed) };
         let Some(want) = Want::of(offset, len, added.call.edition.size) else { return Some(Outcome::Passed) };
-        let demand = ClientDemand { file_set: true, ..ClientDemand::default() };
+        let demand = ClientDemand { file_set: true, ..added.call.demand };
         let call = ForwardedCall { reader: added.reader, want, demand, ..added.call };
         let answer = self.answer.clone();
         let mut door = StepDoor { added, step, answer: Some(answer) };

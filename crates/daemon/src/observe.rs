@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  any program: read, sendfile, mmap       (goes on at once)
-//!        | a tracepoint of the page cache
+//!        | a tracepoint or a function of the page cache
 //!        v
 //!  a ring a processor, written by the kernel; full: counted as lost
 //!        v
@@ -51,11 +51,11 @@ use seekless_base::{Exit, Fault};
 use seekless_engine::{Devices, Engine, Reported, lock};
 use seekless_frontend::advice::unavailable;
 use seekless_frontend::status::ObserveReport;
-use seekless_kernel::cacheevents::{CacheEvent, DEVICES_MAX};
+use seekless_kernel::cacheevents::{Attachment, CacheEvent, DEVICES_MAX};
 use seekless_kernel::lsm;
 use seekless_kernel::residency::page_bytes;
 use seekless_kernel::state::made_folder;
-use seekless_policy::FileId;
+use seekless_policy::{FileId, IoPriority};
 use table::{Answer, Order, Table};
 use volume::Volume;
 
@@ -113,15 +113,16 @@ impl Counts {
     }
 
     /// Reports to the engine that the kernel reads a file from here on because a program waits for it.
-    fn missed(&self, devices: &Devices, pid: u32, file: FileId, at: u64) {
+    fn missed(&self, devices: &Devices, pid: u32, file: FileId, at: u64, io: IoPriority) {
         self.missed.add();
-        if devices.missed(pid, file, at) != Reported::Taken {
+        if devices.missed(pid, file, at, io) != Reported::Taken {
             self.dropped.add();
         }
     }
 
-    fn report(&self, volumes: &[Volume]) -> ObserveReport {
+    fn report(&self, volumes: &[Volume], attachment: Attachment) -> ObserveReport {
         ObserveReport {
+            attachment: attachment.name().into(),
             folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
             events: self.events.get(),
             lost: self.lost.get(),
@@ -161,12 +162,12 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Starts to listen.
+    /// Starts to listen, by this attachment, else the best.
     ///
     /// # Errors
     /// The kernel, the file system or our permissions do not allow it; a path is not a directory; another
     /// process observes its file system.
-    pub(crate) fn open(dirs: &[PathBuf], daemon: &Daemon) -> Result<Door, Fault> {
+    pub(crate) fn open(dirs: &[PathBuf], by: Option<Attachment>, daemon: &Daemon) -> Result<Door, Fault> {
         let volumes: Arc<[Volume]> = Volume::find(dirs)?.into();
         let mut devices: Vec<(u32, u32)> = volumes.iter().map(|v| v.dev).collect();
         devices.sort_unstable();
@@ -177,7 +178,8 @@ impl Door {
             return Err(Fault::new(Exit::Usage, what));
         }
         let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
-        let hearing = Hearing::open(devices).map_err(unavailable)?;
+        let hearing = Hearing::open(devices, by).map_err(unavailable)?;
+        let attachment = hearing.attachment();
         let (engine, counts) = (daemon.engine(), Arc::new(Counts::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let (search, searches) = bounded(SEARCHES_MAX);
@@ -206,7 +208,7 @@ impl Door {
         let listen = move || listener.run();
         door.threads.push(thread::Builder::new().name("listener".into()).spawn(listen).map_err(no_thread)?);
         let (counts, folders) = (door.counts.clone(), door.volumes.clone());
-        daemon.show(Box::new(move || DoorReport::Observe(counts.report(&folders))));
+        daemon.show(Box::new(move || DoorReport::Observe(counts.report(&folders, attachment))));
         Ok(door)
     }
 
@@ -292,7 +294,7 @@ impl Listener {
     fn run(mut self) {
         seekless_engine::run_first();
         let (mut events, mut seen, mut forward) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut missed, mut misses) = (Vec::new(), Vec::new());
+        let (mut missed, mut missing) = (Vec::new(), Vec::new());
         let mut pause = ROUND;
         let mut counted = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
@@ -322,17 +324,20 @@ impl Listener {
                 let order = self.table.read(seen, now);
                 self.take(order, (seen.inode, seen.pid), |file| forward.push((file, seen)));
             }
-            for (inode, at, pid) in missed.drain(..) {
+            for (inode, at, (pid, thread)) in missed.drain(..) {
                 let order = self.table.missed(inode, at, now);
-                self.take(order, (inode, pid), |file| misses.push((file, at, pid)));
+                self.take(order, (inode, pid), |file| missing.push((file, at, pid, thread)));
             }
+            let io = |thread: u32| self.engine.priority_of(i32::try_from(thread).unwrap_or(0));
+            let misses: Vec<_> =
+                missing.drain(..).map(|(file, at, pid, thread)| (file, at, pid, io(thread))).collect();
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
                 for (file, seen) in forward.drain(..) {
                     self.counts.forward(&devices, file, &seen);
                 }
-                for (file, at, pid) in misses.drain(..) {
-                    self.counts.missed(&devices, pid, file, at);
+                for (file, at, pid, io) in misses {
+                    self.counts.missed(&devices, pid, file, at, io);
                 }
             }
             pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };

@@ -27,7 +27,7 @@ use seekless_kernel::deferred::Closer;
 use seekless_kernel::fdpass;
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::twinkey;
-use seekless_policy::{FileId, LEFT_ALONE, Mode, Reason};
+use seekless_policy::{FileId, IoPriority, LEFT_ALONE, Mode, Reason};
 use seekless_wire::{
     Answer, DecodeError, FRAME_BYTES_MAX, FileSet, FileSetAdd, Frame, Need, PassReason, Refuse, RefuseReason,
     Settings as Settled, WORKING_EVERY_MS,
@@ -486,7 +486,8 @@ impl Body {
             pass(PassReason::BadRequest);
             return front.count_invalid(uid, Weight::Invalid);
         };
-        let demand = ClientDemand { random: need.reads_at_random(), ..ClientDemand::default() };
+        let io = self.priority_of(mark);
+        let demand = ClientDemand { random: need.reads_at_random(), io, ..ClientDemand::default() };
         let pid = self.pid_of(mark);
         let call = ForwardedCall { reader: uid, pid, look_upto: wire.prefetch_bytes, demand, ..call };
         let now = Instant::now();
@@ -567,6 +568,12 @@ impl Body {
         self.front.shared.limits.holds_afresh(pid, file.dev, now)
     }
 
+    /// The I/O priority of the process of a connection.
+    fn priority_of(&self, mark: u64) -> IoPriority {
+        let pid = self.connections.get(&mark).map_or(0, |connection| connection.pid);
+        self.front.engine.priority_of(i32::try_from(pid).unwrap_or(0))
+    }
+
     /// Requests a file set for a connection. In a mode that serves no call there is none.
     fn begin_file_set(&mut self, mark: u64, client: Arc<Client>, window: u64) {
         let serves = self.front.settings.engine.policy.mode.serialises();
@@ -595,6 +602,7 @@ impl Body {
             self.front.count(|c| c.passed_limited += 1);
             return left(PassReason::Full);
         }
+        let io = self.priority_of(mark);
         match self.front.engine.disk_of(call.file, fd.as_fd()) {
             Ok(disk) => Message::Add {
                 set: mark,
@@ -603,7 +611,11 @@ impl Body {
                     source: Arc::new(fd),
                     opener: self.opener.clone(),
                     reader: self.uid,
-                    call: ForwardedCall { pid: self.pid_of(mark), ..call },
+                    call: ForwardedCall {
+                        pid: self.pid_of(mark),
+                        demand: ClientDemand { io, ..call.demand },
+                        ..call
+                    },
                     address: add.address,
                     disk,
                 }),

@@ -1,5 +1,5 @@
 //! `seekless observe` over a file system of its own: ext4 on a loop device in memory. The readers are this
-//! process and programs without the shim. Needs root, loop devices, mkfs.ext4 and Linux 6.11; reports what it
+//! process and programs without the shim. Needs root, loop devices, mkfs.ext4 and Linux 5.10; reports what it
 //! skips. Nothing stays after the test.
 
 use std::fs::{self, File};
@@ -270,6 +270,46 @@ fn a_stream_is_read_ahead_and_our_own_reads_are_not_heard() {
     let programs: Vec<_> = report.disks.iter().flat_map(|d| &d.programs).collect();
     assert!(programs.iter().any(|p| p.program.user == user && p.cost.reads > 0), "{programs:?}");
     assert!(report.to_string().contains("observing"), "{report}");
+}
+
+/// As on a kernel before 6.11, which has no tracepoints for reads.
+#[test]
+fn functions_of_the_page_cache_stand_in_for_its_tracepoints() {
+    use seekless_kernel::cacheevents::Attachment;
+    let dev = (0, 0);
+    let works = |one: &Attachment| CacheEvents::open_by(*one, &[dev]).is_ok();
+    let Some(by) = [Attachment::Entries, Attachment::Probes].into_iter().find(works) else {
+        println!("skipped: this kernel runs no programs at functions");
+        return;
+    };
+    let Some(disk) = Disk::new() else { return };
+    let observing = Observing::by(|socket| {
+        let mut command = command(disk.path(), socket);
+        command.args(["--attachment", by.name()]);
+        command
+    });
+    let path = disk.cold("read", 16 * M);
+    stream(&File::open(&path).unwrap(), 0, 4);
+    read_ahead(&observing, &path, M, M / 2);
+    // By `sendfile`, from the middle.
+    let path = disk.cold("sent", 16 * M);
+    let (to, mut from) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (file, mut at, mut taken) = (File::open(&path).unwrap(), 8 * M, [0; 64 << 10]);
+    for _ in 0..5 {
+        let sent = rustix::fs::sendfile(&to, &file, Some(&mut at), 64 << 10).unwrap();
+        from.read_exact(&mut taken[..sent]).unwrap();
+        std::thread::sleep(PAUSE);
+    }
+    read_ahead(&observing, &path, 9 * M, M / 2);
+    let report = observing.report();
+    assert_eq!((report.attachment.as_str(), report.found, report.unknown), (by.name(), 2, 0), "{report:?}");
+    assert!(report.missed > 0 && report.own > 0, "{report:?}");
+    // A stopped observer holds no reader.
+    let path = disk.cold("stopped", 8 * M);
+    observing.signal(Signal::STOP);
+    assert_eq!(fs::read(&path).unwrap().len() as u64, 8 * M);
+    observing.signal(Signal::CONT);
+    assert_eq!(observing.end().0, Some(0));
 }
 
 #[test]

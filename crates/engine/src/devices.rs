@@ -285,10 +285,10 @@ impl Devices {
         steps: Steps,
         fd: BorrowedFd<'_>,
     ) -> io::Result<Place> {
-        let mut joined = 0;
+        let mut joined = Vec::new();
         let (disk, start) = match backing {
             Backing::Disk { disk, start, members, .. } if self.serves(&disk, &members, fd) => {
-                joined = members.len();
+                joined = members.into_iter().map(|member| member.name).collect();
                 (Some(disk), start)
             }
             Backing::Disk { .. } | Backing::Beyond(_) => return Ok(Place::NotADisk),
@@ -324,33 +324,33 @@ impl Devices {
         }
     }
 
-    /// The reader of a disk. `joined` is the number of disks if it is a file system on several disks, else 0.
-    /// `fd` is a file there.
+    /// The reader of a disk. `joined` has the names of the disks if it is a file system on several. `fd` is a
+    /// file there.
     fn reader(
         &mut self,
         key: Option<Dev>,
         name: &str,
-        joined: usize,
+        joined: Vec<String>,
         fd: BorrowedFd<'_>,
     ) -> io::Result<usize> {
         let free = self.readers.iter().position(|r| r.is_retired() && r.threads().are_over());
         let full = self.readers.len() >= DEVICES_MAX && free.is_none() && !self.by_disk.contains_key(&key);
-        let (key, name, joined) = if full { (None, COMMON, 0) } else { (key, name, joined) };
+        let (key, name, joined) = if full { (None, COMMON, Vec::new()) } else { (key, name, joined) };
         let known = self.by_disk.get(&key).copied();
         let sequence = sequence(name);
         // A number may be given to another disk, or to another mount. A file system on several disks may get
         // others, or a new layout on them.
         let same = |&(index, of): &(usize, u64)| {
             let reader: &DiskThread = &self.readers[index];
-            let told_by_number = joined == 0 && sequence != 0;
+            let told_by_number = joined.is_empty() && sequence != 0;
             of == sequence && (told_by_number || reader.name == name) && !reader.is_replaced()
         };
         if let Some((index, _)) = known.filter(same) {
             return Ok(index);
         }
-        let topology = match joined {
-            0 => DiskTopology::Name,
-            _ => {
+        let topology = match joined.is_empty() {
+            true => DiskTopology::Name,
+            false => {
                 let own = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
                 DiskTopology::Joined(joined, Volume::of(own, believed()).map(Box::new))
             }

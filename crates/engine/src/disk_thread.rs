@@ -34,6 +34,7 @@ use crate::pinner::{Pinner, Span};
 use crate::sleep::Sleep;
 use crate::snapshot::Statistics;
 use crate::worker::{self, Report, Workers};
+use crate::writes::{At, WritesSeen};
 
 /// A request that the engine has not answered yet.
 pub(crate) struct Pending {
@@ -66,6 +67,8 @@ pub(crate) struct DiskLoop {
     pub(crate) next_files: Option<NextFiles>,
     /// Disks that may sleep; `None` without `--quiet`.
     pub(crate) sleep: Option<Arc<Sleep>>,
+    /// Looks at what waits to be written; `None` if that cannot be seen or does not matter.
+    pub(crate) writes: Option<WritesSeen>,
     /// Measures the concurrency limit of the disk.
     pub(crate) kinds: Option<Arc<Kinds>>,
     pub(crate) disk: Disk,
@@ -87,6 +90,7 @@ impl DiskLoop {
         loop {
             // Fetched in each round, because the channel of a thread that has ended would always be ready.
             let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
+            let writes = self.writes.as_ref().map_or_else(never, |writes| writes.reports.clone());
             let deleted = self.files.deleted().clone();
             // Before any queued message is handled.
             self.report_rest();
@@ -95,6 +99,10 @@ impl DiskLoop {
             // Reports first, because they free the disk.
             select_biased! {
                 recv(reports) -> report => if let Ok(report) = report { self.report(report) },
+                recv(writes) -> report => match report {
+                    Ok(report) => self.event(Event::Writes(report)),
+                    Err(_) => self.writes = None,
+                },
                 recv(messages) -> message => match message {
                     Ok(message) => self.message(message),
                     Err(_) => break,
@@ -170,8 +178,8 @@ impl DiskLoop {
             }
             Message::Opened { file, source } => self.files.opened(file, source),
             Message::Leave { dev, left } => self.leave(dev, left),
-            Message::Missed { pid, file, offset } => {
-                for event in self.missed.events(&mut self.files, file, offset).into_iter().flatten() {
+            Message::Missed { pid, file, offset, io } => {
+                for event in self.missed.events(&mut self.files, file, offset, io).into_iter().flatten() {
                     if let Event::ReadByKernel { len, .. } = event {
                         self.read_by_kernel(pid, file, offset, len);
                     }
@@ -201,9 +209,9 @@ impl DiskLoop {
         let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
         self.pending.insert(id, pending);
         let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let ClientDemand { bitrate, file_set, random, .. } = ask.demand;
+        let ClientDemand { bitrate, file_set, random, io, .. } = ask.demand;
         let bitrate = bitrate.or_else(|| self.bitrates.of(file));
-        let demand = Demand { deadline, bitrate, file_set, random, ..Demand::default() };
+        let demand = Demand { deadline, bitrate, file_set, random, io, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
         // The order in which a file set reads its files predicts nothing.
@@ -239,6 +247,13 @@ impl DiskLoop {
         while let Some(action) = self.engine.poll_action() {
             self.log.action(self.at(Instant::now()), action);
             self.carry_out(action);
+        }
+        if let Some(writes) = &self.writes {
+            writes.is_at(match self.engine.load() {
+                (0, 0) => At::Rest,
+                (_, 0) => At::Waits,
+                _ => At::Reads,
+            });
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{FileId, Reason, RequestId, Taken};
+use seekless_policy::{FileId, IoPriority, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
 use crate::deleted_files::Left;
@@ -55,6 +55,8 @@ pub struct ClientDemand {
     pub file_set: bool,
     /// The reader announced random reads ([`seekless_policy::Demand::random`]).
     pub random: bool,
+    /// The I/O priority of the reader ([`crate::Engine::priority_of`]).
+    pub io: IoPriority,
 }
 
 /// A request sent to a disk thread.
@@ -148,6 +150,8 @@ pub(crate) enum Message {
         file: FileId,
         /// First byte, or a little behind it.
         offset: u64,
+        /// The I/O priority of that program.
+        io: IoPriority,
     },
     /// Close every file of this device, so that its file system can be unmounted. Files that are still read
     /// are opened again.

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use seekless_policy::{FileId, RequestId};
+use seekless_policy::{FileId, IoPriority, RequestId};
 
 use crate::bitrates::{BitratesReport, Table};
 use crate::devices::{Devices, SharedDevices};
@@ -11,6 +12,7 @@ use crate::lock;
 use crate::metadata::{Keeper, MetadataReport};
 use crate::next_files::PrefetchedFiles;
 use crate::opener::Opener;
+use crate::priorities::Priorities;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -32,6 +34,8 @@ struct Shared {
     opener: Opener,
     /// Reads the table of bitrates, if there is one.
     table: Option<Table>,
+    /// The I/O priorities of processes.
+    priorities: Priorities,
     /// Id of the next request.
     ids: AtomicU64,
 }
@@ -53,7 +57,10 @@ impl Engine {
         let devices = Arc::new(Mutex::new(devices));
         let keeper = Keeper::of(&settings, sleep);
         let (opener, ids) = (Opener::new(devices.clone()), AtomicU64::new(1));
-        Engine { shared: Arc::new(Shared { settings, devices, rests, keeper, opener, table, ids }) }
+        let priorities = Priorities::new();
+        Engine {
+            shared: Arc::new(Shared { settings, devices, rests, keeper, opener, table, priorities, ids }),
+        }
     }
 
     /// The settings in use.
@@ -103,6 +110,12 @@ impl Engine {
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
         let configured = self.shared.settings.policy.bitrate;
         configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
+    }
+
+    /// The I/O priority of a process or thread, as a client's demand has it. Looked up in `/proc` once in a
+    /// few seconds for each.
+    pub fn priority_of(&self, id: i32) -> IoPriority {
+        self.shared.priorities.of(id, Instant::now())
     }
 
     /// The state of the table of bitrates; `None` if there is none.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use seekless_base::wants::{behind_a_miss, looked_at_behind};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{Demand, Event, FileId, Request, RequestId};
+use seekless_policy::{Demand, Event, FileId, IoPriority, Request, RequestId};
 
 use crate::open_files::OpenFiles;
 
@@ -19,7 +19,13 @@ pub(crate) struct Missed(u64);
 impl Missed {
     /// The bytes that the kernel reads for a miss at `from`, and a request for those behind them. `None` for
     /// either if nothing is missing there.
-    pub(crate) fn events(&mut self, files: &mut OpenFiles, file: FileId, from: u64) -> [Option<Event>; 2] {
+    pub(crate) fn events(
+        &mut self,
+        files: &mut OpenFiles,
+        file: FileId,
+        from: u64,
+        io: IoPriority,
+    ) -> [Option<Event>; 2] {
         let Some(open) = files.get(file) else { return [None, None] };
         let size = open.edition.size;
         let looked_at = looked_at_behind(from, size);
@@ -30,7 +36,7 @@ impl Missed {
             let (lba, file_size) = files.locate(file, offset)?;
             self.0 += 1;
             let (id, demand) =
-                (RequestId(MISSED_IDS + self.0), Demand { joins_kernel: true, ..Demand::default() });
+                (RequestId(MISSED_IDS + self.0), Demand { joins_kernel: true, io, ..Demand::default() });
             Some(Request { id, file, from, offset, len, file_size, lba, demand })
         });
         [Some(by_kernel), request.map(Event::Request)]

@@ -123,6 +123,33 @@ pub struct DiskReport {
     /// Whether the disk sleeps, and how long it was awake; only with `--quiet`.
     #[serde(default)]
     pub sleep: Option<SleepReport>,
+    /// What writers got of the disk while it was read.
+    #[serde(default)]
+    pub writers: WriterUse,
+}
+
+/// What writers got of a disk while it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WriterUse {
+    /// Write requests that wait or are in flight now.
+    pub waiting_now: u64,
+    /// Whether programs wait for their writes now: one has synced within the last seconds.
+    pub synced_now: bool,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Time that the disk had for writes while some waited.
+    pub disk_ms: f64,
+    /// Time in which the engine read or writes waited, of which `disk_ms` is a part.
+    pub busy_ms: f64,
+    /// Times that a piece was held back for writers.
+    pub held_back: u64,
+}
+
+impl WriterUse {
+    /// Share of the disk's time that writes had; 0 if it was not used.
+    pub fn share(&self) -> f64 {
+        if self.busy_ms > 0.0 { (self.disk_ms / self.busy_ms).min(1.0) } else { 0.0 }
+    }
 }
 
 /// What file sets got of a disk. Their readers take ranges of files in any order.
@@ -210,6 +237,14 @@ impl DiskReport {
             pauses: s.pauses,
             spin_ups: s.spin_ups,
             sleep: None,
+            writers: WriterUse {
+                waiting_now: s.writers.waiting,
+                synced_now: s.writers.synced,
+                bytes: s.writers.bytes,
+                disk_ms: s.writers.disk_time.as_millis_f64(),
+                busy_ms: s.writers.busy.as_millis_f64(),
+                held_back: s.writers.held_back,
+            },
         }
     }
 }

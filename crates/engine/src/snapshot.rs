@@ -75,7 +75,9 @@ impl Statistics {
         before: &Stats,
         result: Result<Brought, String>,
     ) -> Outcome {
-        self.idle_since = (before.queued > 0 && before.in_flight == 1).then_some(at);
+        // Beside writes the disk is left to them on purpose.
+        let alone = before.in_flight == 1 && before.writers.waiting == 0;
+        self.idle_since = (before.queued > 0 && alone).then_some(at);
         match result {
             Ok(brought) => {
                 self.own.second_try_pages += brought.second_try;

@@ -33,6 +33,7 @@ use crate::sleep::Sleep;
 use crate::snapshot::{Snapshot, Statistics};
 use crate::volume::{Renewed, Volume};
 use crate::worker::{DiskThreads, Workers, short_name};
+use crate::writes::WritesSeen;
 
 /// The doors' handle of a disk thread.
 pub(crate) struct DiskThread {
@@ -69,8 +70,8 @@ pub(crate) struct AllDisks {
 pub(crate) enum DiskTopology {
     /// Only its name.
     Name,
-    /// Member disks and layout, or why unknown.
-    Joined(usize, Result<Box<Volume>, String>),
+    /// Names of the member disks; their layout, or why it is unknown.
+    Joined(Vec<String>, Result<Box<Volume>, String>),
 }
 
 impl DiskThread {
@@ -89,6 +90,10 @@ impl DiskThread {
             sleep.watch(name);
         }
         let number = memory.join();
+        let devices = match &topology {
+            DiskTopology::Name => vec![name.to_string()],
+            DiskTopology::Joined(members, _) => members.clone(),
+        };
         let limit = Machine::default().limit(&memory, number, MemoryUse::default());
         let Setup { disk, config, kinds, volume } = Setup::of(name, topology, settings, limit);
         let engine = DiskEngine::new(config);
@@ -111,6 +116,8 @@ impl DiskThread {
             .foretells()
             .then(|| NextFiles::start(name, began, snapshot.clone(), prefetched))
             .transpose()?;
+        let sees_writes = config.writers.is_some() && config.mode.serialises();
+        let writes = sees_writes.then(|| WritesSeen::start(name, &devices)).flatten();
         let replaced = Arc::<AtomicBool>::default();
         let volume = volume.map(|volume| Renewed::new(volume, replaced.clone()));
         let files = OpenFiles::on(volume, open, file_thread);
@@ -128,6 +135,7 @@ impl DiskThread {
             bitrates_told: 0,
             next_files,
             sleep,
+            writes,
             kinds,
             disk,
             memory,
@@ -230,7 +238,8 @@ impl Setup {
             DiskTopology::Joined(members, Err(why)) => {
                 tracing::warn!(
                     disk = name,
-                    "the disk addresses of its files are unknown: {why}; its {members} disks share one queue"
+                    "the disk addresses of its files are unknown: {why}; its {} disks share one queue",
+                    members.len()
                 );
                 several = true;
             }

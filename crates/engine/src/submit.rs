@@ -14,7 +14,7 @@ use seekless_base::Lba;
 use seekless_base::wants::{CallKind, DoorLimits, Want};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
-use seekless_policy::{FileId, Mode, RequestId, Taken};
+use seekless_policy::{FileId, IoPriority, Mode, RequestId, Taken};
 
 use crate::addresses::Edition;
 use crate::deleted_files::Left;
@@ -409,10 +409,10 @@ impl Devices {
     }
 
     /// Reports that the kernel reads bytes from here on because a program waits for them. The bytes behind
-    /// them are brought in as if a call waited for them, if the thread knows the file. No call is answered.
-    /// `pid`: as [`ForwardedCall::pid`].
-    pub fn missed(&self, pid: u32, file: FileId, offset: u64) -> Reported {
-        let missed = Message::Missed { pid, file, offset };
+    /// them are brought in as if a call of this I/O priority waited for them, if the thread knows the file.
+    /// No call is answered. `pid`: as [`ForwardedCall::pid`].
+    pub fn missed(&self, pid: u32, file: FileId, offset: u64, io: IoPriority) -> Reported {
+        let missed = Message::Missed { pid, file, offset, io };
         match self.reader_of(file).map(|index| self.send(index, missed)) {
             Some(Ok(())) => Reported::Taken,
             Some(Err(_)) => Reported::Dropped,

@@ -102,6 +102,10 @@ pub struct FileSetsReport {
 pub struct ObserveReport {
     /// The folders observed.
     pub folders: Vec<String>,
+    /// How the kernel reports them: `programs` or `samples` at tracepoints, or programs at the functions
+    /// themselves, as `entries` or `probes` (before 6.11).
+    #[serde(default)]
+    pub attachment: String,
     /// Events of the page cache read, of any process, on the folders' file systems.
     pub events: u64,
     /// Events lost because the ring was full. Their reads were not seen, which has no other consequence.
@@ -447,6 +451,20 @@ impl fmt::Display for StatusReport {
         if let Some(table) = &self.bitrates {
             let BitratesReport { table, files, lines_left_out, .. } = table;
             writeln!(f, "bitrates of {files} files by {table}, {lines_left_out} lines left out")?;
+        }
+        for disk in self.disks.iter().filter(|disk| disk.writers.bytes + disk.writers.waiting_now > 0) {
+            let writers = &disk.writers;
+            writeln!(
+                f,
+                "writes on {} {:.1} MB in {:.0} % of the disk's time while it was read, {} waiting now{}; {} pieces held \
+                 back for them",
+                disk.name,
+                Bytes(writers.bytes).as_mb(),
+                100.0 * writers.share(),
+                writers.waiting_now,
+                if writers.synced_now { " (synced)" } else { "" },
+                writers.held_back
+            )?;
         }
         let sets = &self.file_sets;
         if sets.begun + sets.refused > 0 {

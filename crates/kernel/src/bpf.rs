@@ -1,4 +1,5 @@
-//! Small programs that the kernel runs at a tracepoint, and the ring into which they write records.
+//! Small programs that the kernel runs at a tracepoint or a function of its own, and the ring into which they
+//! write records.
 //!
 //! A program is assembled here, instruction by instruction ([`Assembler`]): it has a few dozen of them, so no
 //! compiler is needed where it is built or run. The kernel proves that it ends and touches only permitted
@@ -8,6 +9,7 @@
 //!
 //! Names and numbers are those of `linux/bpf.h`.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -24,7 +26,15 @@ const PROG_LOAD: libc::c_long = 5;
 const MAP_ARRAY: u32 = 2;
 const MAP_RINGBUF: u32 = 27;
 const MAP_MMAPABLE: u32 = 1 << 10;
+const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
+const PROG_PROBE: u32 = 2;
 const PROG_TRACEPOINT: u32 = 5;
+const PROG_TRACING: u32 = 26;
+const ATTACH_ENTRY: u32 = 24;
+
+/// The kernel's name for a licence that permits all that its own does, as that of these programs (MIT). It
+/// lets no other program follow pointers in its structures.
+const LICENSE: &CStr = c"Dual MIT/GPL";
 
 /// `_IOW('$', 8, __u32)`.
 const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
@@ -35,7 +45,8 @@ const RECORD_DISCARDED: u32 = 1 << 30;
 const RECORD_HEADER: u64 = 8;
 
 /// A register of the kernel's virtual machine. R0 is the result of a call, R1 to R5 are its arguments and are
-/// lost in it, R6 to R9 are preserved. A program begins with R1 at the tracepoint's record.
+/// lost in it, R6 to R9 are preserved; R10 is the end of the program's own 512 bytes. A program begins with R1
+/// at the tracepoint's record, or at the arguments of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Register {
@@ -43,10 +54,12 @@ pub enum Register {
     R1,
     R2,
     R3,
+    R4,
     R6 = 6,
     R7,
     R8,
     R9,
+    R10,
 }
 
 /// Functions of the kernel that a program may call.
@@ -54,19 +67,33 @@ pub enum Register {
 pub enum Call {
     /// Process id in the upper half, thread id in the lower, as in the first process namespace.
     PidTgid = 14,
-    /// Reserves R2 bytes in the ring R1 (R3 is 0); returns 0 if it is full.
-    Reserve = 131,
-    /// Commits the record R1; R2 says whether to wake the ring's reader.
-    Submit = 132,
+    /// Copies R2 bytes from the address R3 in the kernel to R1; puts zeros there if nothing can be read.
+    ReadKernel = 113,
+    /// Writes a record of R3 bytes from R2 into the ring R1; R4 says whether to wake the ring's reader. Returns
+    /// 0, or an error if the ring is full.
+    Output = 130,
     /// With R2 0: number of unread bytes in the ring R1.
     Query = 134,
 }
 
 impl Call {
-    /// Flag for [`Call::Submit`].
+    /// Flag for [`Call::Output`].
     pub const WAKE_NOBODY: i32 = 1;
-    /// Flag for [`Call::Submit`].
+    /// Flag for [`Call::Output`].
     pub const WAKE: i32 = 2;
+}
+
+/// Where a program may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At a tracepoint; it begins with R1 at the tracepoint's record.
+    Tracepoint,
+    /// At the entry of the function with this id in the kernel's BTF, by a call that the kernel puts there
+    /// (fentry). It begins with R1 at the arguments, eight bytes each, and may follow pointers in structures.
+    Entry(u32),
+    /// At any instruction, by a probe (kprobe). It begins with R1 at the registers, and reads memory with
+    /// [`Call::ReadKernel`].
+    Probe,
 }
 
 /// Target of a jump. Jumps go only forward, so every program ends.
@@ -128,6 +155,21 @@ impl Assembler {
         self.push(0x57, to, 0, 0, value);
     }
 
+    /// `to += value`.
+    pub fn add(&mut self, to: Register, value: i32) {
+        self.push(0x07, to, 0, 0, value);
+    }
+
+    /// `to += from`.
+    pub fn add_register(&mut self, to: Register, from: Register) {
+        self.push(0x0f, to, from as u8, 0, 0);
+    }
+
+    /// `to >>= bits`, unsigned.
+    pub fn shift_right(&mut self, to: Register, bits: i32) {
+        self.push(0x77, to, 0, 0, bits);
+    }
+
     /// `to -= value`.
     pub fn subtract(&mut self, to: Register, value: i32) {
         self.push(0x17, to, 0, 0, value);
@@ -135,13 +177,18 @@ impl Assembler {
 
     /// `to` = the field (of 1, 2, 4 or 8 bytes) of the record at `from`.
     pub fn load(&mut self, to: Register, from: Register, field: Field) {
-        let code = match field.size {
+        self.load_at(to, from, field.offset as i16, field.size);
+    }
+
+    /// `to` = the `size` bytes (1, 2, 4 or 8) at `from + offset`.
+    pub fn load_at(&mut self, to: Register, from: Register, offset: i16, size: usize) {
+        let code = match size {
             1 => 0x71,
             2 => 0x69,
             4 => 0x61,
             _ => 0x79,
         };
-        self.push(code, to, from as u8, field.offset as i16, 0);
+        self.push(code, to, from as u8, offset, 0);
     }
 
     /// The eight bytes at `to + offset` = `from`.
@@ -210,35 +257,52 @@ impl Assembler {
         self.push(code, register, 0, 0, value);
     }
 
-    /// Ends the program with R0 as its result. A result of 0 would suppress the event for other users of this
-    /// tracepoint.
+    /// Ends the program with R0 as its result. At a tracepoint or probe a result of 0 would suppress the event
+    /// for its other users; at an entry it must be 0.
     pub fn exit(&mut self) {
         self.push(0x95, Register::R0, 0, 0, 0);
     }
 
-    /// Loads the program into the kernel, as one for tracepoints.
+    /// Loads the program into the kernel, as one for this place.
     ///
     /// # Errors
     /// `EPERM` without `CAP_BPF` and `CAP_PERFMON` or under lockdown, `ENOSYS` if the kernel has no such
-    /// programs, `EINVAL` or `EACCES` if it refuses this one.
-    pub fn finish(mut self) -> io::Result<OwnedFd> {
+    /// programs, `ENOTSUPP` (524) if it cannot run one there, `EINVAL` or `EACCES` if it refuses this one.
+    pub fn finish(mut self, place: Place) -> io::Result<OwnedFd> {
         #[repr(C)]
+        #[derive(Default)]
         struct Attributes {
             kind: u32,
             instructions: u32,
             code: u64,
             license: u64,
+            _log: [u32; 4],
+            _version: u32,
+            _flags: u32,
+            _name: [u8; 16],
+            _device: u32,
+            attach: u32,
+            _lines: [u32; 9],
+            function: u32,
         }
         for (at, label) in self.jumps {
             let place = self.labels[label.0].ok_or(io::ErrorKind::InvalidInput)?;
             let distance = place.checked_sub(at + 1).ok_or(io::ErrorKind::InvalidInput)?;
             self.code[at].offset = i16::try_from(distance).map_err(|_| io::ErrorKind::InvalidInput)?;
         }
+        let (kind, attach, function) = match place {
+            Place::Tracepoint => (PROG_TRACEPOINT, 0, 0),
+            Place::Entry(function) => (PROG_TRACING, ATTACH_ENTRY, function),
+            Place::Probe => (PROG_PROBE, 0, 0),
+        };
         let attributes = Attributes {
-            kind: PROG_TRACEPOINT,
+            kind,
             instructions: self.code.len() as u32,
             code: self.code.as_ptr() as u64,
-            license: c"MIT".as_ptr() as u64,
+            license: LICENSE.as_ptr() as u64,
+            attach,
+            function,
+            ..Attributes::default()
         };
         // SAFETY: the structure has the kernel's layout; what it points to lives across the call and is only
         // read.
@@ -257,7 +321,7 @@ unsafe fn bpf<A>(command: libc::c_long, attributes: &A) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both commands return a new descriptor without another owner.
+    // SAFETY: these commands return a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -281,10 +345,41 @@ fn create_map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> io::
 /// `EPERM` or `EACCES` without `CAP_PERFMON` or under lockdown, `ENOENT` if there is no such tracepoint,
 /// `E2BIG` if it has too many programs.
 pub fn attach(program: BorrowedFd<'_>, tracepoint: u64) -> io::Result<OwnedFd> {
-    let event = crate::perf::silent(tracepoint)?;
+    attach_to(program, crate::perf::silent(tracepoint)?)
+}
+
+/// Runs the program ([`Place::Probe`]) wherever this function of the kernel is called, until the returned
+/// descriptor is closed.
+///
+/// # Errors
+/// As [`attach`]; `ENOENT` if the kernel has no such function, or no probes.
+pub fn attach_probe(program: BorrowedFd<'_>, function: &CStr) -> io::Result<OwnedFd> {
+    attach_to(program, crate::perf::silent_probe(function)?)
+}
+
+fn attach_to(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: the request takes a descriptor by value.
     let done = unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_BPF as _, program.as_raw_fd()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
+}
+
+/// Runs the program ([`Place::Entry`]) wherever its function is called, until the returned descriptor is
+/// closed.
+///
+/// # Errors
+/// `EPERM` without the capabilities of [`Assembler::finish`], `EBUSY` or `ENOTSUPP` (524) if the kernel cannot
+/// put a call there.
+pub fn attach_entry(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        name: u64,
+        program: u32,
+        _rest: u32,
+    }
+    // SAFETY: the kernel's layout, and no pointers.
+    unsafe {
+        bpf(RAW_TRACEPOINT_OPEN, &Attributes { name: 0, program: program.as_raw_fd() as u32, _rest: 0 })
+    }
 }
 
 /// A mapped part of a map's memory.
@@ -426,7 +521,7 @@ mod tests {
         program.place(end);
         program.exit();
         // The kernel would refuse a program without a proper end.
-        match program.finish() {
+        match program.finish(Place::Tracepoint) {
             Ok(_) => {}
             Err(e) => println!("skipped: {e}"),
         }
@@ -437,12 +532,12 @@ mod tests {
         let mut nowhere = Assembler::new();
         let label = nowhere.label();
         nowhere.jump(label);
-        assert_eq!(nowhere.finish().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(nowhere.finish(Place::Tracepoint).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let mut back = Assembler::new();
         let label = back.label();
         back.place(label);
         back.jump(label);
-        assert_eq!(back.finish().unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(back.finish(Place::Tracepoint).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
@@ -450,7 +545,7 @@ mod tests {
         let mut program = Assembler::new();
         program.set(Register::R0, 1);
         program.exit();
-        match program.finish() {
+        match program.finish(Place::Tracepoint) {
             Ok(program) => {
                 attach(program.as_fd(), u64::MAX >> 1).unwrap_err();
             }

@@ -13,15 +13,19 @@
 //! process are dropped here.
 //!
 //! There are two implementations: programs that the kernel runs at each tracepoint, and samples of it. The
-//! first costs a reader less; the second works where the first is not available ([`Attachment`]).
+//! first costs a reader less; the second works where the first is not available. A kernel without these
+//! tracepoints runs the programs at functions of its page cache ([`functions`], [`Attachment`]).
 
+mod functions;
 mod program;
 mod samples;
 
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::tracepoint::{Field, TraceError, Tracefs, Tracepoint};
-use program::Programs;
+use functions::Functions;
+use program::{By, Programs};
 use samples::Samples;
 
 /// Sizes of each ring in pages, tried in this order. 1 MiB holds 12,000 records, which a processor that only
@@ -36,14 +40,48 @@ pub const DEVICES_MAX: usize = 16;
 /// Large folios begin at such a page, and every window of the kernel's read-ahead contains one.
 const ADDED_MASK: u64 = 15;
 
-/// How events are received.
+/// How events are received. Programs need `CAP_BPF` and `CAP_PERFMON`, and the first process namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attachment {
-    /// By a program at each tracepoint (`CAP_BPF` and `CAP_PERFMON`; in the first process namespace).
+    /// By a program at each tracepoint.
     Programs,
     /// By samples of each tracepoint (`CAP_PERFMON`).
     Samples,
+    /// By a program at each function, which the kernel calls at its entry (fentry).
+    Entries,
+    /// By a program at each function, as a probe (kprobe).
+    Probes,
 }
+
+impl Attachment {
+    /// All of them, in the order in which they are tried.
+    pub const ALL: [Attachment; 4] =
+        [Attachment::Programs, Attachment::Samples, Attachment::Entries, Attachment::Probes];
+
+    /// Its name, for options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Attachment::Programs => "programs",
+            Attachment::Samples => "samples",
+            Attachment::Entries => "entries",
+            Attachment::Probes => "probes",
+        }
+    }
+}
+
+impl std::str::FromStr for Attachment {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Attachment, String> {
+        let known = Attachment::ALL.into_iter().find(|one| one.name() == name);
+        known.ok_or_else(|| {
+            format!("{name}: write one of {}", Attachment::ALL.map(Attachment::name).join(", "))
+        })
+    }
+}
+
+/// The tracepoint that is older than the others, with the field of its last page.
+const ADDED: (&str, Taken, &str) = ("mm_filemap_add_to_page_cache", Taken::Added, "index");
 
 /// How pages were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +132,7 @@ pub struct CacheEvents(Source);
 
 #[derive(Debug)]
 enum Source {
-    Programs(Programs),
+    Programs(Attachment, Programs),
     Samples(Samples),
 }
 
@@ -109,13 +147,12 @@ pub struct Drained {
 
 impl CacheEvents {
     /// Receives the page cache events of these devices, given by major and minor number ([`DEVICES_MAX`] at
-    /// most), in the cheaper attachment if the kernel allows it.
+    /// most), in the cheapest attachment that the kernel allows.
     ///
     /// # Errors
-    /// No such tracepoints, no permission, or no memory for the rings.
+    /// Neither such tracepoints nor such functions, no permission, or no memory for the rings.
     pub fn open(devices: &[(u32, u32)]) -> Result<CacheEvents, TraceError> {
-        CacheEvents::open_by(Attachment::Programs, devices)
-            .or_else(|_| CacheEvents::open_by(Attachment::Samples, devices))
+        by_the_best(|attachment| CacheEvents::open_by(attachment, devices))
     }
 
     /// Receives them through the given attachment.
@@ -123,16 +160,21 @@ impl CacheEvents {
     /// # Errors
     /// As [`CacheEvents::open`].
     pub fn open_by(attachment: Attachment, devices: &[(u32, u32)]) -> Result<CacheEvents, TraceError> {
-        let (kind, layouts) = CacheEvents::describe()?;
         let devices = &devices[..devices.len().min(DEVICES_MAX)];
+        let failed = |e| failed(attachment, e);
         Ok(CacheEvents(match attachment {
             Attachment::Programs => {
-                let failed = |e| TraceError::of("programs at tracepoints (bpf)", e);
-                Source::Programs(Programs::open(&layouts, devices).map_err(failed)?)
+                let (_, layouts) = CacheEvents::describe()?;
+                Source::Programs(attachment, Programs::open(&layouts, devices).map_err(failed)?)
             }
             Attachment::Samples => {
-                let failed = |e| TraceError::of("perf events of tracepoints (perf_event_open)", e);
+                let (kind, layouts) = CacheEvents::describe()?;
                 Source::Samples(Samples::open(kind, layouts, devices).map_err(failed)?)
+            }
+            Attachment::Entries | Attachment::Probes => {
+                let functions = Functions::find()?;
+                let programs = Programs::open_at(&functions, by(attachment), devices);
+                Source::Programs(attachment, programs.map_err(failed)?)
             }
         }))
     }
@@ -140,17 +182,22 @@ impl CacheEvents {
     /// The attachment in use.
     pub fn attachment(&self) -> Attachment {
         match self.0 {
-            Source::Programs(_) => Attachment::Programs,
+            Source::Programs(attachment, _) => attachment,
             Source::Samples(_) => Attachment::Samples,
         }
     }
 
-    /// Checks that the kernel has these tracepoints and allows reading them; switches nothing on.
+    /// Checks that the kernel has these tracepoints or functions and allows their use; switches nothing on.
     ///
     /// # Errors
     /// Those of [`CacheEvents::open`].
     pub fn probe() -> Result<(), TraceError> {
-        CacheEvents::describe().map(drop)
+        by_the_best(|attachment| match attachment {
+            Attachment::Programs | Attachment::Samples => CacheEvents::describe().map(drop),
+            Attachment::Entries | Attachment::Probes => {
+                Programs::probe(&Functions::find()?, by(attachment)).map_err(|e| failed(attachment, e))
+            }
+        })
     }
 
     fn describe() -> Result<(Field, Vec<Layout>), TraceError> {
@@ -159,25 +206,14 @@ impl CacheEvents {
             ("mm_filemap_get_pages", Taken::Read, "last_index"),
             ("mm_filemap_map_pages", Taken::Mapped, "last_index"),
             ("mm_filemap_fault", Taken::Fault, "index"),
-            ("mm_filemap_add_to_page_cache", Taken::Added, "index"),
+            ADDED,
         ];
         let mut kind = None;
         let mut layouts = Vec::new();
-        for (name, taken, last) in points {
-            let point = tracefs.tracepoint("filemap", name)?;
-            let field = |field: &str| {
-                let unknown = || TraceError::Missing(format!("field {field} in tracepoint filemap:{name}"));
-                Tracepoint::field(&point, field).ok_or_else(unknown)
-            };
-            kind = Some(field("common_type")?);
-            layouts.push(Layout {
-                taken,
-                number: point.id,
-                dev: field("s_dev")?,
-                ino: field("i_ino")?,
-                first: field("index")?,
-                last: field(last)?,
-            });
+        for point in points {
+            let (common, layout) = layout(&tracefs, point)?;
+            kind = Some(common);
+            layouts.push(layout);
         }
         let none = || TraceError::Missing("tracepoints filemap:*".into());
         Ok((kind.ok_or_else(none)?, layouts))
@@ -186,7 +222,7 @@ impl CacheEvents {
     /// Appends the events in the rings, in order of time.
     pub fn drain(&mut self, into: &mut Vec<CacheEvent>) -> Drained {
         match &mut self.0 {
-            Source::Programs(programs) => programs.drain(into),
+            Source::Programs(_, programs) => programs.drain(into),
             Source::Samples(samples) => samples.drain(into),
         }
     }
@@ -194,11 +230,69 @@ impl CacheEvents {
     /// Descriptors that become readable when a ring fills.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (one, many) = match &self.0 {
-            Source::Programs(programs) => (Some(programs.descriptor()), None),
+            Source::Programs(_, programs) => (Some(programs.descriptor()), None),
             Source::Samples(samples) => (None, Some(samples.descriptors())),
         };
         one.into_iter().chain(many.into_iter().flatten())
     }
+}
+
+/// The first attachment that works. Functions stand in where the kernel has no tracepoints, and only there. If
+/// none works, the error is that of the last one which the kernel has.
+fn by_the_best<T>(mut open: impl FnMut(Attachment) -> Result<T, TraceError>) -> Result<T, TraceError> {
+    let second = |first, second| match second {
+        // What the kernel does not permit may be mended; what it does not have, not.
+        Err(TraceError::Missing(_)) => Err(first),
+        other => other,
+    };
+    match open(Attachment::Programs) {
+        Ok(opened) => Ok(opened),
+        Err(TraceError::Missing(what)) if what != Tracefs::NAME => open(Attachment::Entries)
+            .or_else(|first| second(first, open(Attachment::Probes)))
+            .map_err(|why| match why {
+                TraceError::Missing(also) => TraceError::Missing(format!("{what}, nor {also}")),
+                other => other,
+            }),
+        Err(_) => open(Attachment::Samples),
+    }
+}
+
+fn by(attachment: Attachment) -> By {
+    if attachment == Attachment::Entries { By::Entries } else { By::Probes }
+}
+
+fn failed(attachment: Attachment, error: io::Error) -> TraceError {
+    TraceError::of(
+        match attachment {
+            Attachment::Programs => "programs at tracepoints (bpf)",
+            Attachment::Samples => "perf events of tracepoints (perf_event_open)",
+            Attachment::Entries => "programs at functions (bpf, fentry)",
+            Attachment::Probes => "programs at functions (bpf, kprobe)",
+        },
+        error,
+    )
+}
+
+/// A tracepoint of the page cache, given by its name, what it says, and the field of its last page; with the
+/// field that all tracepoints have.
+fn layout(
+    tracefs: &Tracefs,
+    (name, taken, last): (&str, Taken, &str),
+) -> Result<(Field, Layout), TraceError> {
+    let point = tracefs.tracepoint("filemap", name)?;
+    let field = |field: &str| {
+        let unknown = || TraceError::Missing(format!("field {field} in tracepoint filemap:{name}"));
+        Tracepoint::field(&point, field).ok_or_else(unknown)
+    };
+    let layout = Layout {
+        taken,
+        number: point.id,
+        dev: field("s_dev")?,
+        ino: field("i_ino")?,
+        first: field("index")?,
+        last: field(last)?,
+    };
+    Ok((field("common_type")?, layout))
 }
 
 /// The kernel's internal form of a device number, which is not that of `stat`.
@@ -250,7 +344,7 @@ mod tests {
         of_file
     }
 
-    const ATTACHMENTS: [Attachment; 2] = [Attachment::Programs, Attachment::Samples];
+    const ATTACHMENTS: [Attachment; 4] = Attachment::ALL;
 
     #[test]
     fn a_read_of_another_process_is_heard_with_its_pages() {
@@ -270,8 +364,56 @@ mod tests {
         }
     }
 
+    fn at_tracepoints(events: &CacheEvents) -> bool {
+        matches!(events.attachment(), Attachment::Programs | Attachment::Samples)
+    }
+
     #[test]
-    fn both_ways_tell_the_same() {
+    fn a_function_tells_of_each_call_once() {
+        for (file, mut events) in ATTACHMENTS.into_iter().filter_map(heard) {
+            if at_tracepoints(&events) {
+                continue;
+            }
+            let ino = file.as_file().metadata().unwrap().ino();
+            let from = format!("if={}", file.path().display());
+            let read =
+                Command::new("dd").arg(from).args(["of=/dev/null", "bs=64k"]).stderr(Stdio::null()).status();
+            assert!(read.unwrap().success());
+            let all =
+                until(&mut events, ino, |of| of.iter().any(|e| e.taken == Taken::Read && e.last == 255));
+            let reads: Vec<(u64, u64)> =
+                all.iter().filter(|e| e.taken == Taken::Read).map(|e| (e.first, e.last)).collect();
+            let expected: Vec<(u64, u64)> = (0..16).map(|i| (i * 16, i * 16 + 15)).collect();
+            // The call at the end of the file, of which the program learns so, comes behind it.
+            assert_eq!(reads[..16], expected[..], "{reads:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_sent_or_mapped_is_heard() {
+        for (file, mut events) in ATTACHMENTS.into_iter().filter_map(heard) {
+            let before = events.drain(&mut Vec::new());
+            let (to, from) = std::os::unix::net::UnixStream::pair().unwrap();
+            let sent = rustix::fs::sendfile(&to, file.as_file(), None, 64 << 10).unwrap();
+            assert!(sent > 0 && before.own == 0, "{before:?}");
+            assert!(events.drain(&mut Vec::new()).own > 0);
+            drop(from);
+            // The interpreter maps it and touches each page.
+            let ino = file.as_file().metadata().unwrap().ino();
+            let script = "import sys,mmap\nf=open(sys.argv[1],'rb')\n\
+                          m=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ)\n\
+                          for i in range(0,1048576,4096):\n m[i]\n";
+            let Ok(mapped) = Command::new("python3").args(["-c", script]).arg(file.path()).status() else {
+                println!("skipped in part: there is no python3");
+                continue;
+            };
+            assert!(mapped.success());
+            until(&mut events, ino, |of| of.iter().any(|e| e.taken == Taken::Mapped && e.last == 255));
+        }
+    }
+
+    #[test]
+    fn programs_and_samples_tell_the_same() {
         let (Some((file, mut programs)), Some((_, mut samples))) =
             (heard(ATTACHMENTS[0]), heard(ATTACHMENTS[1]))
         else {
@@ -304,7 +446,9 @@ mod tests {
             let added: Vec<u64> = heard.iter().filter(|e| e.taken == Taken::Added).map(|e| e.first).collect();
             // Evicted pages are brought in, unless the pages of a file just written could not be evicted.
             assert!(added.iter().all(|page| page % 16 == 0), "{added:?}");
-            if let (Some(Taken::Added), Some(first)) = (heard.first().map(|e| e.taken), added.first()) {
+            // A function is entered before its pages are there.
+            let before = usize::from(!at_tracepoints(&events));
+            if let (Some(Taken::Added), Some(first)) = (heard.get(before).map(|e| e.taken), added.first()) {
                 assert_eq!(*first, 0);
             } else {
                 println!("skipped: the pages stay in memory");
@@ -340,7 +484,7 @@ mod tests {
                 // A ring of samples reports losses with the next event that finds room on its processor.
                 file.as_file().read_exact_at(&mut [0u8; 1], 0).unwrap();
             }
-            if events.attachment() == Attachment::Programs {
+            if events.attachment() != Attachment::Samples {
                 assert!(heard.own + heard.lost >= reads, "{heard:?} of {reads}");
             }
         }

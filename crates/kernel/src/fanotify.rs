@@ -102,6 +102,18 @@ impl Group {
         Ok(Group { fd: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
     }
 
+    /// Checks that the kernel has these events; watches nothing. A group alone can be made on older kernels.
+    ///
+    /// # Errors
+    /// The kernel is too old, or does not permit it.
+    pub fn probe() -> Result<(), Unavailable> {
+        // The kernel looks at the events before it looks for the path, and none is empty.
+        match Group::new()?.watch(Path::new(""), Scope::Mount) {
+            Err(Unavailable::Other(e)) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Watches the mount or file system of `path`.
     ///
     /// # Errors

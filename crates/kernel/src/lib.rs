@@ -7,6 +7,8 @@
 #[cfg(feature = "full")]
 pub mod bpf;
 #[cfg(feature = "full")]
+pub mod btf;
+#[cfg(feature = "full")]
 pub mod btrfs;
 #[cfg(feature = "full")]
 pub mod cacheevents;
@@ -14,6 +16,8 @@ pub mod cacheevents;
 pub mod call;
 #[cfg(feature = "full")]
 pub mod cgroup;
+#[cfg(feature = "full")]
+pub mod container;
 #[cfg(feature = "full")]
 pub mod deferred;
 #[cfg(feature = "full")]
@@ -28,6 +32,8 @@ pub mod handle;
 pub mod hold;
 #[cfg(feature = "full")]
 pub mod identity;
+#[cfg(feature = "full")]
+pub mod ioprio;
 #[cfg(feature = "full")]
 pub mod loopdev;
 #[cfg(feature = "full")]
@@ -67,3 +73,5 @@ pub mod tracepoint;
 #[cfg(feature = "full")]
 pub mod trust;
 pub mod twinkey;
+#[cfg(feature = "full")]
+pub mod writes;

@@ -25,6 +25,12 @@ pub fn page_cache_limit() -> Option<u64> {
     Some(own_limit_files().iter().filter_map(|file| limit_in(file)).fold(total, u64::min))
 }
 
+/// The least limit of this process's cgroups, in bytes, if it is less than the machine's memory.
+pub fn group_limit() -> Option<u64> {
+    let total = mem_total(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    page_cache_limit().filter(|limit| *limit < total)
+}
+
 /// Bytes of this process's anonymous memory, which are charged to its cgroup like the pages it reads. `None`
 /// if /proc cannot be read (or before Linux 4.5, which does not distinguish them).
 pub fn anonymous() -> Option<u64> {

@@ -5,7 +5,7 @@
 //! tracepoint never waits. The kernel closes every structure here with its last descriptor, however the
 //! process ends.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -86,6 +86,30 @@ impl Attributes {
 /// Those of [`Ring::open`].
 pub(crate) fn silent(tracepoint: u64) -> io::Result<OwnedFd> {
     Attributes::of(tracepoint).open(processors()?.first().copied().unwrap_or(0))
+}
+
+/// As [`silent`], of a probe at the entry of this function of the kernel.
+///
+/// # Errors
+/// As [`silent`]; `ENOENT` if the kernel has no such function, or no probes.
+pub(crate) fn silent_probe(function: &CStr) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: probe_kind()?,
+        config: 0,
+        // The probe's place: a name, of which the kernel keeps a copy.
+        config1: function.as_ptr() as u64,
+        ..Attributes::of(0)
+    };
+    attributes.open(processors()?.first().copied().unwrap_or(0))
+}
+
+/// The kernel's number for events that are probes.
+///
+/// # Errors
+/// `ENOENT` if the kernel has none.
+pub(crate) fn probe_kind() -> io::Result<u32> {
+    let text = std::fs::read_to_string("/sys/bus/event_source/devices/kprobe/type")?;
+    text.trim().parse().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// A record of a tracepoint.

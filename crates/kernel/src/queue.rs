@@ -160,6 +160,8 @@ pub struct Used {
     pub commands: u64,
     /// Milliseconds with at least one request in flight.
     pub busy_ms: u64,
+    /// Flushes of its cache completed; 0 before Linux 5.5.
+    pub flushes: u64,
 }
 
 impl Usage {
@@ -179,6 +181,7 @@ impl Usage {
             in_flight: field(8),
             commands: field(0).saturating_add(field(4)),
             busy_ms: field(9),
+            flushes: field(15),
         })
     }
 }
@@ -198,7 +201,7 @@ mod tests {
         write("queue/read_ahead_kb", "128\n");
         write("queue/rotational", "1\n");
         write("queue/logical_block_size", "4096\n");
-        write("stat", "  10 0  80 5  3 0  24 1  2 9 9 0 0 0 0\n");
+        write("stat", "  10 0  80 5  3 0  24 1  2 9 9 0 0 0 0 6 1\n");
         dir
     }
 
@@ -226,7 +229,14 @@ mod tests {
     fn use_is_counted() {
         let dir = tree();
         let used = Queue::new(dir.path(), "sdx").usage().unwrap().now().unwrap();
-        let expected = Used { sectors_read: 80, sectors_written: 24, in_flight: 2, commands: 13, busy_ms: 9 };
+        let expected = Used {
+            sectors_read: 80,
+            sectors_written: 24,
+            in_flight: 2,
+            commands: 13,
+            busy_ms: 9,
+            flushes: 6,
+        };
         assert_eq!(used, expected);
     }
 }

@@ -34,6 +34,9 @@ impl TraceError {
         match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => TraceError::NotPermitted(what),
             Some(libc::ENOENT | libc::ENODEV | libc::ENOSYS | libc::EOPNOTSUPP) => TraceError::Missing(what),
+            None if error.kind() == io::ErrorKind::Unsupported => {
+                TraceError::Missing(format!("{what} {error}"))
+            }
             _ => TraceError::Other(what, error),
         }
     }
@@ -58,6 +61,9 @@ pub struct Tracefs {
 }
 
 impl Tracefs {
+    /// What an error calls it.
+    pub(crate) const NAME: &str = "tracefs";
+
     /// At its mount point, else without one.
     ///
     /// # Errors
@@ -75,7 +81,7 @@ impl Tracefs {
             fsconfig_create(context.as_fd())?;
             fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)
         };
-        let root = made().map_err(|e| TraceError::of("tracefs", e.into()))?;
+        let root = made().map_err(|e| TraceError::of(Tracefs::NAME, e.into()))?;
         Ok(Tracefs { root })
     }
 

@@ -9,7 +9,7 @@ use seekless_policy::{
     AheadConfig, Config, DEFAULT_PREFETCH, LongestWait, Mode, OrderKind, PAGE, Prefetch, Sizing,
 };
 
-use crate::{BOUNDS, PAPERS, Parameters, Preset, on_off, seconds};
+use crate::{BOUNDS, PAPERS, Parameters, Preset, Writers, on_off, seconds};
 
 /// Largest fixed size.
 pub(crate) const PREFETCH_MAX: Bytes = Bytes::gib(1);
@@ -48,6 +48,16 @@ pub struct PolicyOptions {
     /// long as with the kernel's own read-ahead), or off (only throughput counts)
     #[arg(long, default_value = "auto", value_name = "WAIT", help_heading = BOUNDS)]
     pub longest_wait: LongestWait,
+    /// Least part of a disk's time for writes while they wait for it, 0 to 0.9, or off: reads take no account
+    /// of writes
+    #[arg(
+        long,
+        default_value_t = Writers::default(),
+        value_name = "SHARE|off",
+        help_heading = BOUNDS,
+        hide_short_help = true
+    )]
+    pub writers: Writers,
     /// Pass a request after its disk has read nothing for this many seconds (0.01 to 1000000); its caller
     /// then reads for itself
     #[arg(
@@ -155,6 +165,7 @@ impl PolicyOptions {
             quiet: self.quiet,
             ..AheadConfig::default()
         });
+        config.writers = self.writers.0;
         config.start_size = parameters.start_size;
         Ok(config)
     }
@@ -173,6 +184,7 @@ impl PolicyOptions {
         let mut words = vec![
             format!("--preset={}", self.preset.unwrap_or_default().name()),
             format!("--longest-wait={}", self.longest_wait),
+            format!("--writers={}", self.writers),
             format!("--stall-timeout={}", self.stall_timeout),
             format!("--size-max={}", self.size_max),
         ];
@@ -297,6 +309,8 @@ mod tests {
             &["--prefetch", "competitive", "--parameter=slow-start=true", "--size-max=16MiB", "--ahead=off"],
             &["--quiet", "--budget", "2GiB"],
             &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB", "--scale", "0.45"],
+            &["--writers", "off", "--longest-wait", "2s"],
+            &["--writers", "30%"],
         ] {
             let again = parsed(words).to_args();
             let again: Vec<&str> = again.iter().map(String::as_str).collect();

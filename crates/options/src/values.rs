@@ -1,8 +1,11 @@
 //! Values that several options take.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use seekless_base::Nanos;
+use seekless_base::{Nanos, share};
+use seekless_policy::{DEFAULT_WRITERS, WRITERS_MAX};
 
 /// `on` or `off`.
 ///
@@ -38,9 +41,56 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "write 0.01 to 1000000 seconds, for example 30 or 30s".to_string())
 }
 
+/// Least part of a disk's time for writes while they wait; `None` is `off`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Writers(pub Option<f64>);
+
+impl Default for Writers {
+    fn default() -> Writers {
+        Writers(Some(DEFAULT_WRITERS))
+    }
+}
+
+impl FromStr for Writers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Writers, String> {
+        if text == "off" {
+            return Ok(Writers(None));
+        }
+        let share = share(text).ok().filter(|share| *share <= WRITERS_MAX);
+        share.map(|share| Writers(Some(share))).ok_or_else(|| {
+            format!(
+                "write a share of 0 to {WRITERS_MAX}, for example 0.3 or 30% (readers keep the rest), or off"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Writers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(share) => write!(f, "{share}"),
+            None => f.write_str("off"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writers_have_a_share_that_leaves_some_to_readers() {
+        for (text, value) in [("off", None), ("0", Some(0.0)), ("30%", Some(0.3)), ("0.9", Some(0.9))] {
+            assert_eq!(text.parse(), Ok(Writers(value)), "{text}");
+        }
+        for bad in ["", "1", "0.91", "-0.1", "NaN", "on"] {
+            assert!(bad.parse::<Writers>().unwrap_err().contains("0 to 0.9"), "{bad}");
+        }
+        let usual = Writers::default();
+        assert_eq!(usual.to_string().parse(), Ok(usual));
+    }
 
     #[test]
     fn times_are_bounded() {

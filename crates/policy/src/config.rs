@@ -23,6 +23,16 @@ pub const DEFAULT_PREFETCH: Bytes = Bytes::mib(2);
 /// twice as long; at double, other readers lose a fifth of the disk instead of a tenth.
 pub const DEFAULT_SHARE: f64 = 0.1;
 
+/// Minimum share of the disk's time that writers have while they wait: readers and writers alike. With a
+/// writer's part among the clients that wait instead, one writer beside a hundred readers has no hundredth.
+/// At half, a writer that needs a third of the disk's time falls behind; at nearly double
+/// ([`WRITERS_MAX`]), a copy leaves a tenth to the readers.
+pub const DEFAULT_WRITERS: f64 = 0.5;
+
+/// Largest share of writers. Beyond it a writer that never stops would keep clients waiting until they are
+/// passed ([`Config::wait_max`]).
+pub const WRITERS_MAX: f64 = 0.9;
+
 /// Bound on the pieces in flight on one part of the device, on the reads that join the kernel's, and on the
 /// number of parts. No device has more spindles.
 pub const IN_FLIGHT_MAX: usize = 64;
@@ -218,6 +228,9 @@ pub struct Config {
     /// Minimum share of the disk's time for file sets while they wait for it, 0 to 1
     /// ([`crate::Demand::file_set`]).
     pub share: f64,
+    /// Minimum share of the disk's time for writes while they wait for it, 0 to [`WRITERS_MAX`]
+    /// ([`crate::Event::Writes`]). `None`: reads take no account of writes. Only in the serialising modes.
+    pub writers: Option<f64>,
     /// Settings of reading ahead: follow streams through reads that hit, and queue their next pieces with
     /// deadlines. Only in mode `both`. `None` reads on a miss only, as the papers do.
     pub ahead: Option<AheadConfig>,
@@ -259,6 +272,7 @@ impl Default for Config {
             queue_max: 4096,
             answer_early: true,
             share: DEFAULT_SHARE,
+            writers: Some(DEFAULT_WRITERS),
             ahead: None,
             // Longer than a sweep over all pieces of a server just restarted, and shorter than the shim's own
             // timeout (60 s).
@@ -326,6 +340,9 @@ impl Config {
         self.parts.truncate(IN_FLIGHT_MAX - 1);
         self.queue_max = self.queue_max.max(1);
         self.share = if self.share.is_nan() { DEFAULT_SHARE } else { self.share.clamp(0.0, 1.0) };
+        let writers =
+            |share: f64| if share.is_nan() { DEFAULT_WRITERS } else { share.clamp(0.0, WRITERS_MAX) };
+        self.writers = self.writers.map(writers);
         self.scale = self.scale.normalised();
         self.constants = self.constants.normalised();
         if let Sizing::Auto(params) = &mut self.sizing {

@@ -19,9 +19,11 @@ use seekless_base::{Lba, Nanos, part_of};
 use crate::by_time::ByTime;
 use crate::piece::{Flight, Piece, Plan, Priority, Waiter};
 use crate::queue::Queue;
-use crate::share::Share;
+use crate::share::{Share, TURN};
+use crate::writers::Writers;
 use crate::{
     Config, FileId, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId, Sweep, Verdict,
+    Writes,
 };
 
 /// A request not yet answered.
@@ -71,6 +73,8 @@ pub(crate) struct DiskQueue {
     expiry: ByTime<RequestId>,
     /// File sets' share of the disk's time.
     share: Share,
+    /// What is left to writes; `None` if nothing is.
+    pub(crate) writers: Option<Writers>,
     /// Time of the last call to [`DiskQueue::pass`]; below, the time that had passed by then with a request
     /// blocked.
     passed: Nanos,
@@ -99,7 +103,8 @@ impl DiskQueue {
             pieces: BTreeMap::new(),
             blocked: BTreeMap::new(),
             expiry: ByTime::default(),
-            share: Share::new(config.share),
+            share: Share::new(config.share, TURN),
+            writers: Writers::new(config.writers.filter(|_| config.mode.serialises())),
             passed: Nanos::ZERO,
             blocked_time: Nanos::ZERO,
             last_progress: Nanos::ZERO,
@@ -123,6 +128,40 @@ impl DiskQueue {
             self.blocked_time += since;
         }
         self.share.pass(now, of_sets, self.flights.len(), self.queue.counts().for_file_sets > 0);
+        if let Some(writers) = &mut self.writers {
+            writers.pass(now, self.flights.len());
+        }
+    }
+
+    /// What waits to be written has changed.
+    pub(crate) fn writes(&mut self, now: Nanos, writes: Writes) {
+        let Some(writers) = &mut self.writers else { return };
+        writers.report(now, writes);
+        for flight in &mut self.flights {
+            flight.written_before.get_or_insert(writers.bytes());
+        }
+    }
+
+    /// A piece took this long, of which the disk needed `alone` for it. Returns whether something was written
+    /// meanwhile, and lets that count for the writers.
+    pub(crate) fn was_written_beside(&mut self, read: ReadId, took: Nanos, alone: Nanos) -> bool {
+        let before = self.flight(read).and_then(|flight| flight.written_before);
+        let (Some(before), Some(writers)) = (before, &mut self.writers) else { return false };
+        let written = writers.bytes() > before;
+        if written {
+            writers.had_beside_piece(took, alone);
+        }
+        written
+    }
+
+    /// Whether something waits to be written.
+    pub(crate) fn do_writes_wait(&self) -> bool {
+        self.writers.as_ref().is_some_and(Writers::waits)
+    }
+
+    /// When the writers' turn ends, if pieces wait for that.
+    pub(crate) fn writers_turn_ends(&self) -> Option<Nanos> {
+        self.writers.as_ref().and_then(Writers::turn_ends).filter(|_| !self.queue.is_empty())
     }
 
     /// Total time with at least one request blocked.
@@ -153,6 +192,17 @@ impl DiskQueue {
     /// Number of pieces that block clients, with all reads in flight.
     pub(crate) fn turns(&self) -> usize {
         self.queue.counts().for_clients + self.flights.len()
+    }
+
+    /// Whether a queued piece is for a reader whose I/O priority is not the default.
+    pub(crate) fn is_weighed(&self) -> bool {
+        self.queue.counts().weighed > 0
+    }
+
+    /// The largest weight of the clients that wait, without those of the idle class; 0 if there are none.
+    pub(crate) fn heaviest(&self) -> u32 {
+        let waiting = self.pieces().filter(|piece| piece.blocks_client() && !piece.priority.io.idle);
+        waiting.map(|piece| piece.priority.io.weight).max().unwrap_or(0)
     }
 
     /// Whether a queued piece blocks a client.
@@ -271,6 +321,12 @@ impl DiskQueue {
     /// Takes the next piece to read out of the queue. At most `joins` pieces join the kernel's own
     /// reads.
     pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: usize) -> Option<&Piece> {
+        if let Some(writers) = self.writers.as_mut().filter(|writers| writers.is_turn()) {
+            if !self.queue.is_empty() {
+                writers.hold();
+            }
+            return None;
+        }
         let joining = self.next_along(config, joins);
         let pick = joining.or_else(|| self.next_in_line(config, now))?;
         let mut piece = self.queue.remove(pick);
@@ -286,7 +342,10 @@ impl DiskQueue {
             return None;
         }
         let joined = self.flights.iter().filter(|f| f.joined).count();
-        if joined < joins { self.queue.iter().position(|piece| piece.priority.joins_kernel) } else { None }
+        let joins = if self.do_writes_wait() { 1usize.saturating_sub(self.flights.len()) } else { joins };
+        // One of the idle class waits in line like any other.
+        let joins_now = |piece: &Piece| piece.priority.joins_kernel && !piece.priority.io.idle;
+        if joined < joins { self.queue.iter().position(joins_now) } else { None }
     }
 
     /// The next piece in line on a part of the device that has room for a read. Among several such parts, the
@@ -321,7 +380,12 @@ impl DiskQueue {
         }
         let queued = |&i: &usize| {
             let Piece { id, lba, file, start, priority, .. } = self.queue[i];
-            Queued { id, place: Place { lba, file, offset: start }, due: priority.due }
+            Queued {
+                id,
+                place: Place { lba, file, offset: start },
+                due: priority.due,
+                idle: priority.io.idle,
+            }
         };
         let mut sweep = self.sweeps[part];
         let next = match config.order {
@@ -347,8 +411,11 @@ impl DiskQueue {
         });
         let overlap = config.overlap.0.saturating_mul(config.in_flight as u64);
         let follows = count + 1 < config.in_flight + config.reads_in_flight && missing <= overlap;
-        match count < config.in_flight || follows {
+        let alone = self.do_writes_wait();
+        match count < config.in_flight || (follows && !alone) {
             true => u64::MAX,
+            // One at a time beside writes.
+            false if alone => 0,
             // The drive orders small reads by itself, and none of them takes long.
             false if count < config.small_in_flight && longest <= PIECE => PIECE,
             false => 0,

@@ -43,6 +43,7 @@ use crate::service::ServiceModel;
 use crate::sizing::controller::DiskClock;
 use crate::sizing::{AsAsked, start_size};
 use crate::successors::DiskOrder;
+use crate::writers::Writers;
 use crate::{Action, Config, Event, FileId, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict};
 use file_sets::Awaited;
 use follow::Following;
@@ -182,6 +183,7 @@ impl DiskEngine {
                 self.trial = None;
                 self.bears(pieces);
             }
+            Event::Writes(writes) => self.queue.writes(self.now, writes),
             Event::Cancel(id) => self.queue.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
             Event::Gone { read, from, upto } => self.gone(read, from, upto),
@@ -233,6 +235,7 @@ impl DiskEngine {
         let size = self.size.next_deadline().filter(|_| !idle && !self.rests);
         let due = [
             self.queue.next_expiry(),
+            self.queue.writers_turn_ends(),
             stream_over,
             size,
             self.next_piece_due(),
@@ -255,6 +258,7 @@ impl DiskEngine {
         (stats.pauses, stats.spin_ups) = (self.quiet.pauses, self.quiet.spin_ups);
         stats.pinned_ranges = self.extents.pinned_ranges();
         stats.file_sets.disk_time = self.queue.time_of_file_sets();
+        stats.writers = self.queue.writers.as_ref().map(Writers::stats).unwrap_or_default();
         stats.file_sets.bytes_untaken = self.awaited.bytes();
         if self.config.follows() {
             stats.streams = self.following.table.len();
@@ -269,6 +273,11 @@ impl DiskEngine {
     /// Number of reads in flight.
     pub fn in_flight(&self) -> usize {
         self.queue.load().1
+    }
+
+    /// Number of queued pieces, and of reads in flight.
+    pub fn load(&self) -> (usize, usize) {
+        self.queue.load()
     }
 
     /// Starts or stops leaving the disk to its readers ([`Event::Rest`]).

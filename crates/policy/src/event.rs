@@ -2,6 +2,7 @@
 
 use seekless_base::{FileId, Lba, Nanos, words};
 
+use crate::IoPriority;
 use crate::memory::MemoryLimit;
 
 /// Id of a request, chosen by the driver. Must not be used again while the first request waits.
@@ -57,6 +58,8 @@ pub struct Demand {
     /// beyond it only as far as such readers were seen to read. Applies to the file until another request of
     /// a client says otherwise.
     pub random: bool,
+    /// What the kernel says about the reader's priority.
+    pub io: IoPriority,
 }
 
 /// How much of a reported range has been read.
@@ -85,6 +88,17 @@ pub struct Access {
     pub lba: Option<Lba>,
     /// How much of the range was read.
     pub taken: Taken,
+}
+
+/// What waits to be written to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Write requests that wait for the device or are in flight there; 0 if nothing is to be written.
+    pub waiting: u64,
+    /// Whether programs wait for their writes: one has synced within the last seconds.
+    pub synced: bool,
+    /// Bytes that the device has written since the last report.
+    pub bytes: u64,
 }
 
 /// What happened.
@@ -184,6 +198,11 @@ pub enum Event {
     /// Pieces in flight on each part of the device ([`crate::Config::in_flight`]), once measured. Cut to 1 to
     /// [`crate::IN_FLIGHT_MAX`].
     InFlight(usize),
+    /// What waits to be written. Reported at once when writes begin or cease to wait, or to be synced; several
+    /// times in the time of a piece while bytes are written; and every half of [`crate::WRITES_BELIEVED`]
+    /// while any wait, because a report counts no longer than that. Without any report the engine reads as if
+    /// nobody wrote.
+    Writes(Writes),
     /// The client of this request is gone. The request is answered `Pass(Cancelled)`, and bytes that only it
     /// wanted are not read. Unknown ids are ignored, because the answer may have crossed the cancellation.
     Cancel(RequestId),

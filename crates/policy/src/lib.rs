@@ -56,6 +56,8 @@
 //! - [`Event::Rest`]: the disk is left to its readers, or no longer. If lost, the engine stays as it was.
 //! - [`Event::InFlight`]: the device was found to be a set of spindles, or no longer to be one. If lost, the
 //!   engine stays as it was.
+//! - [`Event::Writes`]: what waits to be written, while reads are under way. If lost, writes wait for reads,
+//!   or reads for at most a second more.
 //! - [`Event::MemoryLimit`]: every [`memory::REPORT_EVERY`]. If lost, the budget stays as it is.
 //! - [`Event::Tick`]: at the deadline. If lost, due work waits for the next event.
 //!
@@ -128,6 +130,7 @@ mod event;
 mod extents;
 mod files;
 mod holes;
+mod io_priority;
 mod order;
 mod piece;
 mod pins;
@@ -136,13 +139,18 @@ mod service;
 mod share;
 mod stats;
 mod stream;
+mod writers;
 
 pub use config::{
-    AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, IN_FLIGHT_MAX, LongestWait, Mode, OrderKind, PAGE,
+    AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, DEFAULT_WRITERS, IN_FLIGHT_MAX, LongestWait, Mode,
+    OrderKind, PAGE, WRITERS_MAX,
 };
 pub use constants::Constants;
 pub use engine::{DiskEngine, LEFT_ALONE};
-pub use event::{Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict};
+pub use event::{
+    Access, Action, Demand, Event, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict, Writes,
+};
+pub use io_priority::{IDLE_WAIT, IoPriority};
 pub use memory::MemoryLimit;
 pub(crate) use order::{Place, Queued, Sweep};
 pub use piece::FOUND_MAX;
@@ -150,6 +158,7 @@ pub use seekless_base::FileId;
 pub use stats::{FileSetStats, Stats};
 pub use stream::StreamConfig;
 pub(crate) use stream::{Stream, StreamId, Streams};
+pub use writers::{WRITES_BELIEVED, WriterStats};
 
 pub use crate::ledger::{Histogram, Totals};
 pub use crate::sizing::bitrate::BitrateRule;

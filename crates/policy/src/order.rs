@@ -29,4 +29,6 @@ pub(crate) struct Queued {
     /// When it is due. A piece that a request waits for is due at once, or shortly before the deadline that
     /// its client gave. A piece that no request waits for is never due.
     pub(crate) due: Nanos,
+    /// Whether only readers of the idle class want it.
+    pub(crate) idle: bool,
 }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use seekless_base::wants::{TO_END, Want};
 use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 
-use crate::{FileId, PAGE, ReadId, RequestId, StreamId};
+use crate::{FileId, IoPriority, PAGE, ReadId, RequestId, StreamId};
 
 /// A request waits until the bytes of the piece before `upto` (a file offset) are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) struct Priority {
     pub(crate) file_set: bool,
     /// A file set waits for it, perhaps among others.
     pub(crate) for_file_set: bool,
+    /// Only readers of these priorities ask for it: the least idle, the heaviest.
+    pub(crate) io: IoPriority,
 }
 
 impl Priority {
@@ -41,6 +43,7 @@ impl Priority {
         predicted: false,
         file_set: false,
         for_file_set: false,
+        io: IoPriority::NORMAL,
     };
 
     /// The priority of a piece that two requests want. A predicted piece keeps its place in disk order.
@@ -48,11 +51,13 @@ impl Priority {
         let due = if self.predicted { self.due } else { self.due.min(other.due) };
         let for_file_set = self.for_file_set || other.for_file_set;
         let file_set = self.file_set && other.file_set;
+        let (idle, weight) = (self.io.idle && other.io.idle, self.io.weight.max(other.io.weight));
         Priority {
             due,
             joins_kernel: self.joins_kernel || other.joins_kernel,
             file_set,
             for_file_set,
+            io: IoPriority { idle, weight },
             ..self
         }
     }
@@ -94,6 +99,9 @@ pub(crate) struct Flight {
     pub(crate) joined: bool,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
+    /// Bytes that had been written by the first report of writes after its submission, which tells of writes
+    /// before it too.
+    pub(crate) written_before: Option<u64>,
 }
 
 /// Maximum number of ranges that the driver reports as found in memory for one read
@@ -103,7 +111,8 @@ pub const FOUND_MAX: usize = 64;
 impl Flight {
     /// A read that starts now.
     pub(crate) fn new(piece: Piece, now: Nanos, joined: bool) -> Flight {
-        Flight { submitted: now, joined, resident: piece.start, piece }
+        let resident = piece.start;
+        Flight { submitted: now, joined, resident, piece, written_before: None }
     }
 
     /// Bytes not yet in memory.

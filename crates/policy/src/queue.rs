@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Deref;
 
+use crate::IoPriority;
 use crate::piece::Piece;
 
 /// Number of queued pieces of each kind.
@@ -21,6 +22,8 @@ pub(crate) struct Counts {
     pub(crate) for_file_sets: usize,
     /// Pieces that may join a read of the kernel's.
     pub(crate) joins_kernel: usize,
+    /// Pieces for readers whose priority is not the default.
+    pub(crate) weighed: usize,
 }
 
 impl Counts {
@@ -31,6 +34,7 @@ impl Counts {
         self.for_clients += usize::from(piece.blocks_client());
         self.for_file_sets += usize::from(piece.priority.for_file_set);
         self.joins_kernel += usize::from(piece.priority.joins_kernel);
+        self.weighed += usize::from(piece.priority.io != IoPriority::NORMAL);
     }
 
     fn remove(&mut self, piece: &Piece) {
@@ -40,6 +44,7 @@ impl Counts {
         self.for_clients -= usize::from(piece.blocks_client());
         self.for_file_sets -= usize::from(piece.priority.for_file_set);
         self.joins_kernel -= usize::from(piece.priority.joins_kernel);
+        self.weighed -= usize::from(piece.priority.io != IoPriority::NORMAL);
     }
 }
 
@@ -115,6 +120,7 @@ mod tests {
             joins_kernel: bit(1),
             file_set: bit(2),
             for_file_set: bit(3),
+            io: if bit(4) { IoPriority::IDLE } else { IoPriority::NORMAL },
             ..Priority::AHEAD
         };
         let waiter = Waiter { request: RequestId(id), upto: 1 };
@@ -126,7 +132,7 @@ mod tests {
     proptest! {
         /// The running counts equal a fresh count.
         #[test]
-        fn counts_are_those_of_the_pieces(ops in proptest::collection::vec((0u8..6, 0u32..16, 0usize..99), 0..99)) {
+        fn counts_are_those_of_the_pieces(ops in proptest::collection::vec((0u8..6, 0u32..32, 0usize..99), 0..99)) {
             let mut queue = Queue::default();
             for (id, (op, kind, at)) in (0u64..).zip(ops) {
                 match (op, at.checked_rem(queue.len())) {

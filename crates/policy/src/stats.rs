@@ -3,7 +3,7 @@
 use seekless_base::Nanos;
 
 use crate::memory::MemoryReport;
-use crate::{Histogram, Reason, SizeReport, Totals, Verdict};
+use crate::{Histogram, Reason, SizeReport, Totals, Verdict, WriterStats};
 
 /// What file sets got of a disk ([`crate::Demand::file_set`]). Counters, except values marked "now".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +92,8 @@ pub struct Stats {
     pub spin_ups: u64,
     /// What file sets got.
     pub file_sets: FileSetStats,
+    /// What writers got.
+    pub writers: WriterStats,
     /// Time from request to answer, of requests answered `Resident`.
     pub wait: Histogram,
     /// Time from submission to end, of reads that ended well. Reads in flight together overlap.

@@ -9,7 +9,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use common::strategies::{amount, config};
+use common::strategies::{amount, config, writes};
 use common::{Logged, Ranges, replay};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -17,7 +17,7 @@ use proptest::test_runner::TestRunner;
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, Event, FOUND_MAX, FileId, LongestWait, MemoryLimit, Mode,
-    Outcome, PAGE, ReadId, Reason, Request, RequestId, Taken, Verdict,
+    Outcome, PAGE, ReadId, Reason, Request, RequestId, Taken, Verdict, Writes,
 };
 
 /// Number of clients at once; below, number of files.
@@ -82,6 +82,8 @@ enum Step {
     },
     /// The disk is left to its readers, or no longer.
     Rest(bool),
+    /// The driver reports what waits to be written.
+    Writes(Writes),
     /// A cache above keeps these bytes.
     CachedAbove {
         file: u64,
@@ -125,6 +127,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (amount(), any::<bool>())
             .prop_map(|(bytes, tasks_wait)| Step::Memory { bytes, tasks_wait }),
         1 => any::<bool>().prop_map(Step::Rest),
+        2 => writes().prop_map(Step::Writes),
         1 => (file(), amount(), amount()).prop_map(|(file, offset, len)| Step::CachedAbove { file, offset, len }),
         2 => (file(), 0..(64 * PAGE), 0..(2_000 * PAGE), any::<bool>())
             .prop_map(|(file, from, len, written)| Step::Hole { file, from, len, written }),
@@ -435,6 +438,7 @@ impl Machine {
                 self.tell(Event::MemoryLimit(MemoryLimit { bytes: Bytes(bytes), tasks_wait }));
             }
             Step::Rest(rests) => self.tell(Event::Rest(rests)),
+            Step::Writes(writes) => self.tell(Event::Writes(writes)),
             Step::CachedAbove { file, offset, len } => {
                 self.tell(Event::CachedAbove { file: id(file), offset, len })
             }

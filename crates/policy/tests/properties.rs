@@ -4,13 +4,13 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::strategies::{amount, config, demand, taken};
+use common::strategies::{amount, config, demand, taken, writes};
 use common::{Flight, Logged, replay};
 use proptest::prelude::*;
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
     Access, Action, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, PAGE, ReadId, Request,
-    RequestId, Taken,
+    RequestId, Taken, Writes,
 };
 
 /// One step of a test. Numbers are reduced to what exists at that moment.
@@ -24,6 +24,7 @@ enum Step {
     CachedAbove { file: u64, offset: u64, len: u64 },
     Hole { file: u64, from: u64, upto: u64, written: bool },
     Leave { file: u64 },
+    Writes(Writes),
     Bitrate { file: u64, bytes_per_s: u64 },
     RequestAgain { nth: usize },
     Cancel { nth: usize },
@@ -63,6 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..3u64, amount(), amount(), any::<bool>())
             .prop_map(|(file, from, upto, written)| Step::Hole { file, from, upto, written }),
         1 => (0..3u64).prop_map(|file| Step::Leave { file }),
+        2 => writes().prop_map(Step::Writes),
         1 => (0..3u64, amount()).prop_map(|(file, bytes_per_s)| Step::Bitrate { file, bytes_per_s }),
         1 => any::<usize>().prop_map(|nth| Step::RequestAgain { nth }),
         2 => any::<usize>().prop_map(|nth| Step::Cancel { nth }),
@@ -138,6 +140,7 @@ impl Bench {
                     true => Event::Written { file, from, upto },
                 });
             }
+            Step::Writes(writes) => self.handle(Event::Writes(writes)),
             Step::Leave { file } => self.handle(Event::Leave { file: FileId { dev: 1, ino: file } }),
             Step::Bitrate { file, bytes_per_s } => {
                 self.handle(Event::Bitrate { file: FileId { dev: 1, ino: file }, bytes_per_s });

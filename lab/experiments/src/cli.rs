@@ -94,6 +94,9 @@ pub enum LabCommand {
         /// Where the daemon listens; absent: use processor time
         socket: Option<PathBuf>,
     },
+    /// Write a file at a rate, as a program beside a load
+    #[command(hide = true)]
+    Writer(live::writer::WriterArgs),
     /// Read a range of a file and time it
     #[command(hide = true)]
     Probe {
@@ -253,6 +256,7 @@ pub fn run(command: LabCommand) -> Result<Exit, Fault> {
         LabCommand::FileServer { root, port } => file_server::serve(&root, port),
         LabCommand::Sums => small_files::sums(),
         LabCommand::Hostile { socket } => live::hostile::run(socket.as_deref()),
+        LabCommand::Writer(args) => live::writer::run(&args),
         LabCommand::Probe { file, offset, bytes, times } => live::probe::read(&file, offset, bytes, times),
     }
 }

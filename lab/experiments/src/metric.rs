@@ -130,6 +130,21 @@ pub const METRICS: &[Metric] = &[
         "",
         "bytes that the engine read and no reader used, of those it read, by its ledger",
     ),
+    metric("writer_mb_s", "MB/s", "bytes that a program beside the load wrote into the page cache"),
+    metric("writer_of_asked", "", "the same over what it asks for; above 1 where it made up for the warm-up"),
+    metric("fsync_p50_ms", "ms", "median time of its fsync"),
+    metric("fsync_p99_ms", "ms", "99th percentile of the same; of fewer than 100, the longest"),
+    metric("fsync_max_ms", "ms", "longest of the same"),
+    metric(
+        "rest_mb_s",
+        "MB/s",
+        "MB/s of the clients, over the share of the disks' time that is not for writes",
+    ),
+    metric(
+        "time_writes",
+        "",
+        "share of the disks' time in which the heads went to what was written, and wrote it",
+    ),
     metric(
         "file_set_mb_s",
         "MB/s",

@@ -30,7 +30,8 @@ pub(crate) fn laboratory() -> Result<PathBuf, Fault> {
 }
 
 /// Commands of `seekless-lab` that an experiment starts; the others are those of `seekless`.
-const LABORATORY: [&str; 8] = ["sim", "vdisk", "load", "plan", "file-server", "sums", "hostile", "probe"];
+const LABORATORY: [&str; 9] =
+    ["sim", "vdisk", "load", "plan", "file-server", "sums", "hostile", "probe", "writer"];
 
 /// `seekless ARGS...`, or `seekless-lab ARGS...` where the first word is a command of that.
 pub(crate) fn command(args: &[&str]) -> Result<Command, Fault> {

@@ -8,7 +8,7 @@ use common::{one, read, serial};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use seekless_base::{Lba, Nanos};
-use seekless_model::drive::{Command, Completion, Drive, DriveSpec, Op, Order, catalogue};
+use seekless_model::drive::{Command, Completion, Drive, DriveSpec, Op, Order, Shingled, catalogue};
 
 const SECTOR: u64 = 10_000;
 const TURN: u64 = 10_000_000;
@@ -181,9 +181,9 @@ fn a_write_takes_its_sectors_out_of_the_buffer() {
 }
 
 #[test]
-fn write_back_hides_latency_not_work() {
+fn a_cached_write_hides_latency_not_work() {
     let mut spec = simple(0);
-    spec.buffer.write_back = true;
+    spec.buffer.write_cache_sectors = 1000;
     let mut drive = Drive::new(&spec);
     let write = Command { id: 1, op: Op::Write, lba: Lba(500_000), sectors: 100 };
     let written = one(&mut drive, Nanos::ZERO, write);
@@ -191,6 +191,72 @@ fn write_back_hides_latency_not_work() {
     // Sector 500,000 comes round at 10 ms; the read behind it follows the write in mid-track.
     let behind = one(&mut drive, written.finished, read(2, 500_100, 100));
     about(behind.finished, TURN + 200 * SECTOR);
+}
+
+#[test]
+fn a_stream_of_cached_writes_reaches_the_media_rate() {
+    for name in ["wd-red-1tb", "barracuda-2tb-7200", "modern-20tb-7200", "drawn:5:1", "drawn:5:2"] {
+        let spec = common::spec(name);
+        let mut drive = Drive::new(&spec);
+        let (mut now, mut sent) = (Nanos::ZERO, 0u64);
+        let total = 512u64 << 11;
+        while sent < total {
+            let write = Command { id: sent, op: Op::Write, lba: Lba(sent), sectors: 256 };
+            if drive.submit(now, write).is_ok() {
+                sent += 256;
+                continue;
+            }
+            now = drive.next_completion().unwrap();
+            while drive.poll(now).is_some() {}
+        }
+        while let Some(at) = drive.next_completion() {
+            now = at;
+            drive.poll(now).unwrap();
+        }
+        let flush = one(&mut drive, now, Command { id: 0, op: Op::Flush, lba: Lba(0), sectors: 0 });
+        let rate = (total * 512) as f64 / flush.finished.as_secs_f64();
+        let share = rate / drive.media_rate(Lba(0));
+        assert!((0.97..1.03).contains(&share), "{name}: {share:.3} of the media rate");
+    }
+}
+
+#[test]
+fn cached_writes_wait_for_reads_and_a_flush_waits_for_them() {
+    let mut spec = simple(0);
+    spec.buffer.write_cache_sectors = 4000;
+    let mut drive = Drive::new(&spec);
+    // The read is under way when the write comes.
+    drive.submit(Nanos::ZERO, read(1, 900_000, 100)).unwrap();
+    drive.submit(Nanos(MS), Command { id: 2, op: Op::Write, lba: Lba(100_000), sectors: 100 }).unwrap();
+    drive.submit(Nanos(MS), read(3, 900_100, 100)).unwrap();
+    drive.submit(Nanos(MS), Command { id: 4, op: Op::Flush, lba: Lba(0), sectors: 0 }).unwrap();
+    // It came after the flush, and waits for it.
+    drive.submit(Nanos(MS), read(5, 900_200, 100)).unwrap();
+    let mut order = Vec::new();
+    while let Some(at) = drive.next_completion() {
+        order.push(drive.poll(at).unwrap().id);
+    }
+    assert_eq!(order, [2, 1, 3, 4, 5]);
+}
+
+#[test]
+fn a_shingled_band_is_written_as_a_stream_or_as_a_whole() {
+    let mut spec = simple(0);
+    spec.shingled = Some(Shingled { band_sectors: 10_000 });
+    let mut drive = Drive::new(&spec);
+    let write = |drive: &mut Drive, now, lba| {
+        one(drive, now, Command { id: 1, op: Op::Write, lba: Lba(lba), sectors: 100 })
+    };
+    let (mut now, mut longest) = (Nanos::ZERO, Nanos::ZERO);
+    for lba in (20_000..30_000).step_by(100) {
+        let done = write(&mut drive, now, lba);
+        longest = longest.max(done.finished - now);
+        now = done.finished;
+    }
+    assert!(longest < Nanos(30 * MS), "{longest} for a part of a stream");
+    let inside = write(&mut drive, now, 25_000).finished - now;
+    // All of the band is read and written: ten tracks each.
+    assert!(inside > Nanos(20 * TURN), "{inside}");
 }
 
 /// Keeps `depth` random single-sector reads outstanding; mean milliseconds a command and the worst wait.

@@ -35,6 +35,7 @@ fn run() -> Report {
         engine: None,
         costs: Costs::default(),
         file_set: None,
+        writer: None,
         load: Load::Diff(DiffLoad { pairs: PAIRS, files: FILES, written: (0..all).collect() }),
         warmup: Nanos::ZERO,
         length: Nanos::from_secs(3600),

@@ -57,6 +57,7 @@ fn config(node: Node, memory: u64, seconds: u64) -> Config {
         costs: Costs::default(),
         load: Load::Node(node),
         file_set: None,
+        writer: None,
         warmup: Nanos::ZERO,
         length: Nanos::from_secs(seconds),
     }

@@ -33,6 +33,7 @@ fn closed(clients: u32) -> Config {
         costs: Costs::default(),
         load: Load::Closed { clients, spec: ClosedSpec::default() },
         file_set: None,
+        writer: None,
         warmup: Nanos::from_secs(2),
         length: Nanos::from_secs(10),
     }

@@ -57,6 +57,7 @@ fn served_beside(
         costs: Costs::default(),
         load: Load::Closed { clients, spec: ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() } },
         file_set,
+        writer: None,
         warmup: Nanos::from_secs(10),
         length: Nanos::from_secs(30),
     };

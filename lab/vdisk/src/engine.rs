@@ -46,6 +46,8 @@ struct Core {
     waiting: VecDeque<Command>,
     /// A completion kept back while drive time stands still, because its command is slowed.
     held: Option<SetCompletion>,
+    /// What the drives had spent on writes when the counters were zero.
+    write_time_before: Nanos,
     next_id: u64,
     /// Times handed to the model never go backwards.
     submitted: Nanos,
@@ -88,6 +90,7 @@ impl DriveEngine {
             commands: HashMap::new(),
             waiting: VecDeque::new(),
             held: None,
+            write_time_before: Nanos::ZERO,
             next_id: 0,
             submitted: Nanos::ZERO,
             unthrottled: 0,
@@ -111,7 +114,8 @@ impl DriveEngine {
     /// in unthrottled mode, else on the service thread.
     pub fn submit(&self, op: Op, offset: u64, len: u64, finish: Finish) {
         let mut core = self.lock();
-        if core.unthrottled > 0 || len == 0 {
+        let nothing = if op == Op::Flush { !core.drives.caches_writes() } else { len == 0 };
+        if core.unthrottled > 0 || nothing {
             core.counter.unthrottled(len);
             let ok = !core.faults.fails(&(offset..offset + len));
             drop(core);
@@ -275,6 +279,7 @@ impl DriveEngine {
         let mut core = self.lock();
         let now = core.clock.drive_at(self.wall());
         let mut since = core.counter.read(now);
+        since.write_ns = core.drives.write_time().0.saturating_sub(core.write_time_before.0);
         if core.unthrottled > 0 {
             // The holding of unthrottled mode that is still open does not count either.
             let span = now - core.clock.drive_at(core.unthrottled_since);
@@ -283,6 +288,7 @@ impl DriveEngine {
         }
         if reset {
             core.counter.reset(now);
+            core.write_time_before = core.drives.write_time();
             core.unthrottled_since = self.wall();
         }
         core.trace.flush();
@@ -304,7 +310,9 @@ impl Core {
         let failed = self.faults.fails(&(offset..offset + len));
         let (mut parts, mut at) = (0, offset);
         self.submitted = self.submitted.max(self.clock.drive_at(wall));
-        for (lba, sectors) in self.layout.pieces(offset, len) {
+        // A flush is one command, of no place.
+        let flush = (op == Op::Flush).then_some((Lba(0), 0));
+        for (lba, sectors) in self.layout.pieces(offset, len).chain(flush) {
             let id = self.next_id;
             self.next_id += 1;
             let bytes = u64::from(sectors) * SECTOR_BYTES;

@@ -220,8 +220,9 @@ impl Filesystem for DiskFile {
         reply.ok();
     }
 
+    /// The block layer's flush: ends when the drive's write cache is empty.
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // A write is answered once it is on the medium, so there is nothing left to wait for.
-        reply.ok();
+        let finish = move |ok: bool| if ok { reply.ok() } else { reply.error(Errno::EIO) };
+        self.engine.submit(Op::Flush, 0, 0, Box::new(finish));
     }
 }

@@ -75,6 +75,23 @@ impl Mechanism {
         }
     }
 
+    /// Whether it acknowledges writes before they are on the medium, so that a flush has something to do.
+    pub fn caches_writes(&self) -> bool {
+        match self {
+            Mechanism::Set(set) => set.spec().buffer.write_cache_sectors > 0,
+            Mechanism::Platter(_) => false,
+        }
+    }
+
+    /// Time in which the heads went to what was written, and wrote it. The second model does not tell it
+    /// apart: zero.
+    pub fn write_time(&self) -> Nanos {
+        match self {
+            Mechanism::Set(set) => set.write_time(),
+            Mechanism::Platter(_) => Nanos::ZERO,
+        }
+    }
+
     /// Commands it takes at once.
     pub fn depth(&self) -> usize {
         match self {

@@ -24,6 +24,15 @@ pub struct Stats {
     pub reads: u64,
     /// Write commands completed.
     pub writes: u64,
+    /// Flushes completed.
+    #[serde(default)]
+    pub flushes: u64,
+    /// Sum over flushes of completion minus arrival.
+    #[serde(default)]
+    pub flush_ns: u64,
+    /// Time in which the heads went to what was written, and wrote it.
+    #[serde(default)]
+    pub write_ns: u64,
     /// Commands that failed with EIO by order.
     pub errors: u64,
     /// Commands that did not begin where the one served before them ended.
@@ -121,10 +130,16 @@ impl Counter {
         match done.op {
             Op::Read => (s.reads, s.read_bytes) = (s.reads + 1, s.read_bytes + bytes),
             Op::Write => (s.writes, s.write_bytes) = (s.writes + 1, s.write_bytes + bytes),
+            Op::Flush => {
+                s.flushes += 1;
+                s.flush_ns += done.finished.since(done.arrived).0;
+            }
         }
         s.errors += u64::from(failed);
-        s.seeks += u64::from(self.head != Some(done.lba));
-        self.head = Some(done.lba.plus_bytes(bytes));
+        if done.op != Op::Flush {
+            s.seeks += u64::from(self.head != Some(done.lba));
+            self.head = Some(done.lba.plus_bytes(bytes));
+        }
         s.head_moves += u64::from(done.service.seek > Nanos::ZERO);
         s.buffer_hits += u64::from(done.service.from_buffer);
         s.overhead_ns += done.service.overhead.0;

@@ -3,7 +3,7 @@
 //! Columns: `arrival_ns,op,lba,sectors,started_ns,finished_ns,queue,disk_lba`. Times are drive time; `lba` is
 //! the address on the modelled drive, `disk_lba` that on the disk as the system sees it (they differ where a
 //! small disk is spread over the drive); `queue` counts the commands present at arrival, this one included;
-//! `op` is `R` or `W`.
+//! `op` is `R`, `W` or `F` (a flush).
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -40,6 +40,7 @@ impl Trace {
         let op = match done.op {
             Op::Read => 'R',
             Op::Write => 'W',
+            Op::Flush => 'F',
         };
         let (arrived, started, finished) = (done.arrived.0, done.started.0, done.finished.0);
         let (lba, sectors, disk) = (done.lba.0, done.sectors, disk.0);

@@ -1,18 +1,21 @@
 //! The machine: its disks, their settings, and what would help.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 
 use seekless_engine::{KindReport, Settings};
 use seekless_frontend::advice::Finding;
 use seekless_frontend::advice::scheduler;
+use seekless_kernel::container::Container;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::memory::{IdlePager, idle_pager};
 use seekless_kernel::topology::{DiskInfo, MountTable, Topology};
 use seekless_output::write_line;
 use serde::Serialize;
 
-use super::recommend::{Doors, Recommendation, for_machine};
+use super::container;
+use super::recommend::{Doors, Recommendation, WORKS, for_machine};
 use super::{DaemonState, describe_findings};
 
 #[derive(Clone, Debug, Serialize)]
@@ -45,6 +48,8 @@ impl DiskFacts {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MachineReport {
     kernel: String,
+    /// Each door, and `works` or what it lacks here.
+    doors: BTreeMap<&'static str, &'static str>,
     pub(super) daemon: DaemonState,
     disks: Vec<DiskFacts>,
     findings: Vec<Finding>,
@@ -58,8 +63,10 @@ pub(crate) fn examine(daemon: DaemonState, doors: Doors) -> MachineReport {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
     let mut findings = findings(&disks, &daemon, idle_pager());
     findings.extend(beyond(&MountTable::of_system()));
+    findings.extend(Container::here().map(|here| container::finding(&here, daemon.answers, doors)));
     let recommendation = for_machine(disks.iter().any(|d| d.seeks), daemon.answers, doors);
-    MachineReport { kernel, daemon, disks, findings, recommendation }
+    let doors = BTreeMap::from(doors.report());
+    MachineReport { kernel, doors, daemon, disks, findings, recommendation }
 }
 
 fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: Option<IdlePager>) -> Vec<Finding> {
@@ -166,6 +173,11 @@ impl MachineReport {
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         let _ = write_line!(text, "Linux {}; {}", self.kernel, self.daemon.describe());
+        for (door, works) in &self.doors {
+            let works =
+                if *works == WORKS { String::from("works here") } else { format!("not here: {works}") };
+            let _ = write_line!(text, "   door {door}: {works}");
+        }
         if self.daemon.answers {
             // A refused umount raises no event.
             let _ = write_line!(text, "   before a file system is unmounted: seekless release DIR");

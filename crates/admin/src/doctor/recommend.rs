@@ -39,11 +39,17 @@ impl Doors {
             Ok(()) => Ok(()),
             Err(TraceError::NotPermitted(_)) => Err("observing needs root"),
             Err(TraceError::Missing(_)) => {
-                Err("this kernel reports no reads (it takes Linux 6.11 with tracing)")
+                Err("this kernel reports no reads (it takes Linux 6.11 with tracing, or 5.10 with BTF)")
             }
             Err(TraceError::Other(..)) => Err("the kernel's tracepoints cannot be read"),
         };
         Doors { watch: watchable(), observe }
+    }
+
+    /// Each door's name, and `works` or what it lacks. The shim needs nothing of the kernel.
+    pub(super) fn report(&self) -> [(&'static str, &'static str); 3] {
+        let works = |door: Result<(), &'static str>| door.err().unwrap_or(WORKS);
+        [("shim", WORKS), ("observe", works(self.observe)), ("watch", works(self.watch))]
     }
 
     fn first(&self) -> String {
@@ -51,11 +57,14 @@ impl Doors {
     }
 }
 
+/// Said of a door that the kernel and the caller's rights allow.
+pub(super) const WORKS: &str = "works";
+
 const OBSERVE: &str = "seekless observe DIR ...";
 
 fn watchable() -> Result<(), &'static str> {
-    match Group::new() {
-        Ok(_) => Ok(()),
+    match Group::probe() {
+        Ok(()) => Ok(()),
         Err(Unavailable::NotPermitted) => Err("watching needs root"),
         Err(Unavailable::NotSupported) => Err("this kernel has no pre-content events (it takes Linux 6.14)"),
         Err(Unavailable::Other(_)) => Err("the kernel refuses to announce reads"),

@@ -213,10 +213,11 @@ fn details(d: &DiskView) -> Vec<Line<'static>> {
     };
     vec![
         Line::from(format!(
-            "{}: {busy}, held up {}; file sets {}",
+            "{}: {busy}, held up {}; file sets {}, writes {}",
             d.name,
             percent(d.spent.held_up),
-            percent(d.file_sets)
+            percent(d.file_sets),
+            percent(d.writes)
         )),
         Line::from(format!(
             "unread {} of {}; a stream {each:.0} kB/s; {} waiting",

@@ -43,6 +43,9 @@ pub(crate) struct DiskView {
     pub(crate) streams: u64,
     /// Fraction of the second spent on file sets; `spent` includes it.
     pub(crate) file_sets: f64,
+    /// Fraction of the second that writes had while the disk was read, and write requests that wait now.
+    pub(crate) writes: f64,
+    pub(crate) writes_waiting: u64,
     /// Calls waiting now.
     pub(crate) waiting: u64,
     pub(crate) queued: u64,
@@ -149,6 +152,7 @@ fn disk_view(d: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> DiskV
         passed: d.passed.iter().filter(|(_, n)| **n > 0).map(|(why, n)| (why.clone(), *n)).collect(),
         evicted_unused_bytes: d.bytes_evicted_unused,
         wasted_bytes: d.bytes_wasted,
+        writes_waiting: d.writers.waiting_now,
         reads_failed: d.reads_failed,
         ..Default::default()
     };
@@ -165,6 +169,7 @@ fn disk_view(d: &DiskReport, before: Option<&DiskReport>, seconds: f64) -> DiskV
     let held_up = ((gap(d) - gap(old)) / seconds).clamp(0.0, 1.0 - busy);
     let transfer = (d.media_rate > 0.0).then(|| (view.read_bytes_per_s / d.media_rate).min(busy));
     view.file_sets = ((d.file_sets.disk_ms - old.file_sets.disk_ms) / 1e3 / seconds).clamp(0.0, busy);
+    view.writes = ((d.writers.disk_ms - old.writers.disk_ms) / 1e3 / seconds).clamp(0.0, 1.0);
     view.spent = Spent {
         transferring: transfer.unwrap_or(busy),
         positioning: transfer.map(|t| busy - t),
@@ -279,6 +284,10 @@ pub(crate) fn text(view: &View, files: bool) -> String {
         if d.file_sets > 0.0 {
             lines.push(format!("{}: {} of the time for file sets", d.name, percent(d.file_sets)));
         }
+        if d.writes > 0.0 {
+            let (part, waiting) = (percent(d.writes), d.writes_waiting);
+            lines.push(format!("{}: {part} of the time for writes, {waiting} waiting", d.name));
+        }
         if !d.passed.is_empty() {
             let passed: Vec<String> = d.passed.iter().map(|(why, n)| format!("{why} {n}")).collect();
             lines.push(format!("{}: passed since the start: {}", d.name, passed.join(", ")));
@@ -294,7 +303,7 @@ pub(crate) fn text(view: &View, files: bool) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use seekless_engine::{Durations, FileSetUse};
+    use seekless_engine::{Durations, FileSetUse, WriterUse};
     use seekless_policy::SizeReport;
 
     pub(crate) fn report(seconds: f64) -> StatusReport {
@@ -315,6 +324,7 @@ pub(crate) mod tests {
             budget_bytes: 256 << 20,
             bytes_unread_now: 100 << 20,
             file_sets: FileSetUse { disk_ms: seconds * 200.0, ..Default::default() },
+            writers: WriterUse { disk_ms: seconds * 50.0, waiting_now: 3, ..Default::default() },
             ..Default::default()
         };
         StatusReport {
@@ -339,6 +349,7 @@ pub(crate) mod tests {
         assert!(near(d.spent.transferring, 0.6), "{:?}", d.spent);
         assert!(near(d.spent.positioning.unwrap(), 0.3), "{:?}", d.spent);
         assert!(near(d.spent.held_up, 0.02) && near(d.spent.idle, 0.08), "{:?}", d.spent);
+        assert!(near(d.writes, 0.05) && d.writes_waiting == 3);
         assert!(near(d.file_sets, 0.2) && near(d.read_bytes_per_s, 60e6));
         assert_eq!(d.wait_mean_ms, Some(25.0));
         assert_eq!(d.passed, [("random".to_string(), 204)]);

@@ -13,7 +13,7 @@ use seekless_base::{Exit, Fault};
 use seekless_frontend::advice::{scheduler, unavailable};
 use seekless_frontend::own_daemon;
 use seekless_frontend::status::StatusReport;
-use seekless_kernel::cacheevents::CacheEvents;
+use seekless_kernel::cacheevents::{Attachment, CacheEvents};
 use seekless_kernel::mounts::mounts;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -36,6 +36,10 @@ pub struct ObserveArgs {
     /// End when this process, which started it, ends; then remove the socket's folder
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<i32>,
+    /// How the kernel reports reads: programs or samples of tracepoints, entries or probes of functions
+    /// [default: the first of these that works]
+    #[arg(long, value_name = "WAY", hide = true)]
+    attachment: Option<Attachment>,
     #[command(flatten)]
     reports: ReportOptions,
 }
@@ -51,7 +55,9 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         die_with(parent, Signal::TERM)?;
     }
     // Before anything else is set up.
-    CacheEvents::probe().map_err(unavailable)?;
+    if args.attachment.is_none() {
+        CacheEvents::probe().map_err(unavailable)?;
+    }
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
     let (told, signal) = UnixStream::pair().map_err(fault)?;
     for number in [SIGTERM, SIGINT] {
@@ -73,7 +79,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         })?,
         true => Daemon::start_unreachable(settings)?,
     };
-    let mut door = Door::open(&args.dirs, &daemon)?;
+    let mut door = Door::open(&args.dirs, args.attachment, &daemon)?;
     let metrics = crate::metrics::serve(args.reports.metrics(), None, &daemon, "seekless observe")?;
     let disks = engine.survey(Some(&args.dirs));
     for disk in &disks {

@@ -11,16 +11,17 @@ use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use seekless_engine::{Engine, ForwardedCall, lock};
 use seekless_kernel::fanotify::Opens;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::{cachestat, page_bytes};
-use seekless_policy::Taken;
+use seekless_policy::{IoPriority, Taken};
 
 use super::Counts;
 use super::reads::{Inode, Seen};
@@ -72,6 +73,11 @@ impl Handles {
         self.young.get(&inode).or_else(|| self.old.get(&inode))
     }
 }
+
+/// Seconds for which a written file may still be in writing. A search waits for less in its queue. At half, a
+/// slow disk's search may take a written file for a read one; at double, a file that is read right after it was
+/// written is followed from its second read for so much longer.
+const LATELY: i64 = 10;
 
 pub(crate) struct Finder {
     volumes: Arc<[Volume]>,
@@ -200,7 +206,7 @@ impl Finder {
         // Its first byte stands for a read in progress.
         let head = Seen { inode, start: 0, end: 1, taken: Taken::Unknown, pid };
         let missed = reads.is_empty();
-        if missed && !is_read(file.as_fd()) {
+        if missed && !is_read(file.as_fd(), about.st_mtime) {
             return Answer::Later;
         }
         let mut reads = reads.iter().filter(|read| read.start < size);
@@ -225,7 +231,7 @@ impl Finder {
         }
         self.counts.found.add();
         match missed {
-            true => self.counts.missed(&devices, pid, call.file, 0),
+            true => self.counts.missed(&devices, pid, call.file, 0, IoPriority::NORMAL),
             false => self.counts.accesses.add(),
         }
         for read in reads {
@@ -292,8 +298,17 @@ impl Finder {
 }
 
 /// Whether the first page was brought into memory to be read: it is there, or in flight, and was not written.
-fn is_read(file: BorrowedFd<'_>) -> bool {
-    cachestat(file, 0, page_bytes()).is_ok_and(|page| page.cached > 0 && page.dirty + page.writeback == 0)
+/// A kernel without `cachestat` (before 6.5) does not tell; there a file is read if nothing was written to it
+/// lately, because each write sets its time before its page.
+fn is_read(file: BorrowedFd<'_>, written: i64) -> bool {
+    match cachestat(file, 0, page_bytes()) {
+        Ok(page) => page.cached > 0 && page.dirty + page.writeback == 0,
+        Err(e) if e.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs() as i64);
+            now.saturating_sub(written) > LATELY
+        }
+        Err(_) => false,
+    }
 }
 
 /// Without `NONBLOCK`, opening would wait for a file with a lease; without `NOATIME`, our reads would write

@@ -9,7 +9,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use seekless_kernel::cacheevents::{CacheEvent, CacheEvents, Drained};
+use seekless_kernel::cacheevents::{Attachment, CacheEvent, CacheEvents, Drained};
 use seekless_kernel::tracepoint::TraceError;
 
 use super::table::REFUSED_FOR;
@@ -21,6 +21,8 @@ pub(super) type Device = (u32, u32);
 #[derive(Debug)]
 pub(super) struct Hearing {
     devices: Vec<Device>,
+    /// The way by which events are received.
+    attachment: Attachment,
     /// Devices without events, and until when.
     left_out: Vec<(Device, Instant)>,
     /// `None` if every device is left out.
@@ -28,13 +30,22 @@ pub(super) struct Hearing {
 }
 
 impl Hearing {
-    /// Receives the events of all of them.
+    /// Receives the events of all of them, in this way, else the best.
     ///
     /// # Errors
     /// Those of [`CacheEvents::open`].
-    pub(super) fn open(devices: Vec<Device>) -> Result<Hearing, TraceError> {
-        let events = Some(CacheEvents::open(&devices)?);
-        Ok(Hearing { devices, left_out: Vec::new(), events })
+    pub(super) fn open(devices: Vec<Device>, by: Option<Attachment>) -> Result<Hearing, TraceError> {
+        let events = match by {
+            Some(attachment) => CacheEvents::open_by(attachment, &devices)?,
+            None => CacheEvents::open(&devices)?,
+        };
+        let attachment = events.attachment();
+        Ok(Hearing { devices, attachment, left_out: Vec::new(), events: Some(events) })
+    }
+
+    /// The way by which events are received.
+    pub(super) fn attachment(&self) -> Attachment {
+        self.attachment
     }
 
     /// No file of this device is served: it is left out as long as a refused file is ignored.
@@ -64,7 +75,7 @@ impl Hearing {
             self.events = None;
             return;
         }
-        match CacheEvents::open(&devices) {
+        match CacheEvents::open_by(self.attachment, &devices) {
             Ok(events) => self.events = Some(events),
             Err(why) => tracing::debug!(%why, "the rings stay as they are"),
         }

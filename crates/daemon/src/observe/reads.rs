@@ -91,12 +91,12 @@ impl Reads {
     }
 
     /// Appends the reads of a batch of events in order of time, and the places where missing pages were added
-    /// to the cache, with the process that waits for them. Returns the number of calls and faults.
+    /// to the cache, with the process and the thread that wait for them. Returns the number of calls and faults.
     pub(crate) fn take(
         &mut self,
         events: &[CacheEvent],
         into: &mut Vec<Seen>,
-        missed: &mut Vec<(Inode, u64, u32)>,
+        missed: &mut Vec<(Inode, u64, (u32, u32))>,
     ) -> u64 {
         let mut reads = 0;
         for event in events {
@@ -106,7 +106,7 @@ impl Reads {
                 let before = self.misses.get(&inode);
                 if before.is_none_or(|before| at.abs_diff(*before) >= WINDOW) {
                     self.misses.insert(inode, at);
-                    missed.push((inode, at, event.pid));
+                    missed.push((inode, at, (event.pid, event.tid)));
                 }
                 continue;
             }
@@ -212,7 +212,7 @@ mod tests {
             [0, 16, 32, 4096, 4112].map(|page| event(1, How::Added, page, page)).into();
         let (mut seen, mut missed) = (Vec::new(), Vec::new());
         assert_eq!(reads.take(&added, &mut seen, &mut missed), 0);
-        assert_eq!(missed, [(INODE, 0, 1), (INODE, 4096 * 4096, 1)]);
+        assert_eq!(missed, [(INODE, 0, (1, 1)), (INODE, 4096 * 4096, (1, 1))]);
         assert!(seen.is_empty());
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use seekless_base::wants::{CallKind, DoorLimits, TO_END, Want};
 use seekless_engine::{
-    Engine, FilesUsed, ForwardedCall, OnAnswer, PrefetchedFiles, Refused, Submitted, Ticket, Transport, lock,
-    run_first,
+    ClientDemand, Engine, FilesUsed, ForwardedCall, OnAnswer, PrefetchedFiles, Refused, Submitted, Ticket,
+    Transport, lock, run_first,
 };
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
@@ -109,8 +109,9 @@ impl Announcer {
         }
         // A blocked read is not reported: it is the read that its answer releases.
         let pid = u32::try_from(event.tid()).unwrap_or(0);
-        let looked = call.looked(fd, &self.settings.engine.policy.limits());
-        let call = ForwardedCall { answer_is_read: true, pid, ..looked };
+        let call = call.looked(fd, &self.settings.engine.policy.limits());
+        let demand = ClientDemand { io: self.engine.priority_of(event.tid()), ..call.demand };
+        let call = ForwardedCall { answer_is_read: true, pid, demand, ..call };
         let mut door = EventDoor {
             announcer: self,
             want: call.want,

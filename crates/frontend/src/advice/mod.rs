@@ -34,7 +34,9 @@ pub fn unavailable(why: TraceError) -> Fault {
         ),
         TraceError::Missing(what) => Fault::new(
             Exit::Missing,
-            format!("this kernel has no {what} (it takes Linux 6.11 with tracing); {instead}"),
+            format!(
+                "this kernel has no {what} (it takes Linux 6.11 with tracing, or 5.10 with BTF); {instead}"
+            ),
         ),
         TraceError::Other(what, error) => {
             Fault::new(Exit::Failed, format!("cannot observe: {what}: {error}; {instead}"))

@@ -218,6 +218,14 @@ metrics! {
         "Bytes asked for by file sets that no program took.";
     FILE_SET_UNTAKEN: "seekless_disk_file_set_untaken", Bytes, Gauge, ["disk"], Unstable,
         "Bytes asked for by file sets and not yet taken.";
+    WRITERS_BUSY: "seekless_disk_writes_busy", Seconds, Counter, ["disk"], Unstable,
+        "Time that the disk had for writes while some waited and it was read.";
+    WRITERS_WRITTEN: "seekless_disk_writes", Bytes, Counter, ["disk"], Unstable,
+        "Bytes written while the disk was read.";
+    WRITERS_WAITING: "seekless_disk_writes_waiting", None, Gauge, ["disk"], Unstable,
+        "Write requests that wait or are in flight.";
+    WRITERS_HELD_BACK: "seekless_disk_writes_held_back", None, Counter, ["disk"], Unstable,
+        "Times that a piece was held back because it was the writers' turn.";
 
     DOOR_CALLS: "seekless_door_calls", None, Counter, ["door", "result"], Stable,
         "Calls that came through a door, by result.";

@@ -136,6 +136,9 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
         (&defs::FILE_SET_TAKEN, d.file_sets.bytes_taken),
         (&defs::FILE_SET_LEFT, d.file_sets.bytes_left),
         (&defs::FILE_SET_UNTAKEN, d.file_sets.bytes_untaken_now),
+        (&defs::WRITERS_WRITTEN, d.writers.bytes),
+        (&defs::WRITERS_WAITING, d.writers.waiting_now),
+        (&defs::WRITERS_HELD_BACK, d.writers.held_back),
     ] {
         add(metric, &[disk], Value::Count(count));
     }
@@ -146,6 +149,7 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
     }
     add(&defs::BUSY, &[disk], Value::Real(d.disk_ms / 1e3));
     add(&defs::FILE_SET_BUSY, &[disk], Value::Real(d.file_sets.disk_ms / 1e3));
+    add(&defs::WRITERS_BUSY, &[disk], Value::Real(d.writers.disk_ms / 1e3));
     if let Some(sleep) = &d.sleep {
         add(&defs::AWAKE, &[disk], Value::Real(sleep.awake_s));
     }

@@ -5,6 +5,7 @@
 //! seekless-decisions 8                        first line: the format's version
 //! 0 0 disk sda {"mode":"both",...}            disk 0 is `sda`; its settings, as JSON
 //! 0 0 + memory 1073741824                      bytes of page cache that this disk has
+//! 0 1400000 + writes 12 1048576 synced          requests that wait, bytes written since; `synced` if awaited
 //! 0 1500000 + request 7 2049:131 0 524288 104857600 81920
 //! 0 1500000 - read 0 2049:131 0 2097152 81920
 //! 0 19700000 + progress 0 524288
@@ -18,7 +19,8 @@
 //!
 //! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
 //!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it,
-//!   `random` if its reader said that it reads at random;
+//!   `random` if its reader said that it reads at random, `idle` if it is of the idle class, `weight N` if
+//!   it weighs more or less than others;
 //! - `took REQUEST`: `unread` if a file set's reader will never read what it asked for;
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
 //! - what was found of a read, or is gone: `from OFFSET` unless that is 0.
@@ -36,8 +38,8 @@ use core::str::FromStr;
 use seekless_base::{Bytes, Lba, Nanos};
 
 use crate::{
-    Access, Action, Config, Demand, Event, FileId, MemoryLimit, Outcome, ReadId, Request, RequestId, Taken,
-    Verdict,
+    Access, Action, Config, Demand, Event, FileId, IoPriority, MemoryLimit, Outcome, ReadId, Request,
+    RequestId, Taken, Verdict, Writes,
 };
 
 /// The first line of a log.
@@ -156,6 +158,9 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
         }
         Event::Rest(rests) => f.write_str(if rests { "+ rest on" } else { "+ rest off" }),
         Event::InFlight(pieces) => write!(f, "+ in-flight {pieces}"),
+        Event::Writes(Writes { waiting, synced, bytes }) => {
+            write!(f, "+ writes {waiting} {bytes}{}", if synced { " synced" } else { "" })
+        }
         Event::Cancel(id) => write!(f, "+ cancel {}", id.0),
         Event::Progress { read, upto } => write!(f, "+ progress {} {upto}", read.0),
         Event::Found { read, from, upto } => write_stretch(f, "found", read, from, upto),
@@ -186,6 +191,13 @@ fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     }
     if demand.random {
         f.write_str(" random")?;
+    }
+    if demand.io.idle {
+        f.write_str(" idle")?;
+    }
+    let usual = if demand.io.idle { IoPriority::IDLE } else { IoPriority::NORMAL };
+    if demand.io.weight != usual.weight {
+        write!(f, " weight {}", demand.io.weight)?;
     }
     Ok(())
 }
@@ -262,9 +274,15 @@ impl Words<'_> {
                 "along" => request.demand.joins_kernel = true,
                 "file-set" => request.demand.file_set = true,
                 "random" => request.demand.random = true,
+                "idle" => request.demand.io = IoPriority::IDLE,
+                "weight" => {
+                    let weight = u32::try_from(self.number()?);
+                    let weight = weight.map_err(|_| Unreadable("a weight is out of range"))?;
+                    request.demand.io.weight = weight;
+                }
                 _ => {
                     return Err(Unreadable(
-                        "a request names from, deadline, bitrate, foretold, along, file-set and random only",
+                        "a request names from, deadline, bitrate, foretold, along, file-set, random, idle and weight only",
                     ));
                 }
             }
@@ -365,6 +383,11 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
             _ => return Err(Unreadable("a rest is on or off")),
         },
         "in-flight" => Event::InFlight(w.number()? as usize),
+        "writes" => {
+            let (waiting, bytes) = (w.number()?, w.number()?);
+            let synced = w.last("synced", "a report of writes ends there or is `synced`")?;
+            Event::Writes(Writes { waiting, synced, bytes })
+        }
         "cancel" => Event::Cancel(RequestId(w.number()?)),
         "found" => {
             let (read, from, upto) = w.stretch()?;
@@ -453,9 +476,10 @@ mod tests {
             joins_kernel: true,
             file_set: true,
             random: true,
+            io: IoPriority { idle: true, weight: 7 },
         };
         let text = "0 1500000 + request 7 2049:131 0 524288 104857600 81920 deadline 2500000 bitrate 262144 \
-                    foretold along file-set random";
+                    foretold along file-set random idle weight 7";
         assert_eq!(line(text).entry, Entry::Event(Event::Request(Request { demand, ..request })));
         assert_eq!(line(text).to_string(), text);
         let text = "0 1500000 + request 7 2049:131 8192 524288 104857600 81920 from 4096";
@@ -472,6 +496,8 @@ mod tests {
             "0 1 + access 1:2 3 4 5 ?",
             "0 1 + access 1:2 3 4 5 81920 begun",
             "0 1 + tick",
+            "0 1 + writes 0 0",
+            "0 1 + writes 12 1048576 synced",
             "0 1 + found 4 4096",
             "0 1 + found 4 12288 from 8192",
             "0 1 + gone 4 4096",

@@ -204,7 +204,9 @@ impl DiskEngine {
         let fetched = next >= next_page(stream.file_size);
         let sequential = stream.is_sequential(&self.following.config.streams);
         let readable = self.files.stays(stream.file) && !stream.meets_failure();
-        if quiet || fetched || !sequential || !readable {
+        // Behind everything else: others wait, and its piece would take a place among those read ahead.
+        let behind = stream.io.idle && self.queue.load().0 > 0;
+        if quiet || fetched || !sequential || !readable || behind {
             return None;
         }
         // Whoever announced random reads is not read ahead of while nothing is known of how far it reads: it
@@ -286,7 +288,10 @@ impl DiskEngine {
                 true => self.quiet.bursting,
                 false => dry.since(self.now) <= time(TIME_CONSTANT_S) && len.full <= self.share(),
             };
-            let early = soon && self.queue.load().0 < most && self.memory.has_to_spare(self.budgeted());
+            let early = soon
+                && !self.queue.do_writes_wait()
+                && self.queue.load().0 < most
+                && self.memory.has_to_spare(self.budgeted());
             if !due && !early {
                 return self.end_burst();
             }
@@ -328,7 +333,7 @@ impl DiskEngine {
     fn queue_ahead(&mut self, stream: StreamId, (start, end): (u64, u64)) -> bool {
         let Some(reader) = self.following.table.get(stream) else { return false };
         let file = reader.file;
-        let (anchor, read_max) = (reader.anchor, self.config.read_max.0);
+        let (anchor, read_max, io) = (reader.anchor, self.config.read_max.0, reader.io);
         let Some(wanted) = Wanted::of(start, (end - start).min(read_max), end, read_max) else {
             return false;
         };
@@ -338,7 +343,8 @@ impl DiskEngine {
         }
         for (start, end, _) in plan.create {
             self.stats.ahead += 1;
-            let (lba, priority) = (anchor.map(|anchor| address(anchor, start)), Priority::AHEAD);
+            let (lba, priority) =
+                (anchor.map(|anchor| address(anchor, start)), Priority { io, ..Priority::AHEAD });
             let piece = NewPiece { file, start, end, lba, priority, ahead_for: Some(stream) };
             self.queue.enqueue(piece, Vec::new());
         }

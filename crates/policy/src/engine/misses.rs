@@ -9,7 +9,9 @@ use super::DiskEngine;
 use crate::disk_queue::{Answered, Blocked, NewPiece};
 use crate::piece::{Plan, Priority, Wanted, address};
 use crate::sizing::Miss;
-use crate::{Demand, EndEvidence, FileId, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict};
+use crate::{
+    Demand, EndEvidence, FileId, IoPriority, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict,
+};
 
 /// How long a program that reads small files in disk order is left alone. At half, asking takes twice as much
 /// of its time. At double, a stream that begins meanwhile competes with unordered reads for twice as long.
@@ -88,6 +90,9 @@ impl DiskEngine {
             true => None,
             false => self.follow_miss(request, wanted, &existing),
         };
+        if let Some(stream) = stream.filter(|_| !predicted) {
+            self.following.table.told_priority(stream, request.demand.io);
+        }
         if let (Some(stream), true) = (stream, joins_kernel) {
             self.following.by_kernel.insert(stream);
         }
@@ -127,7 +132,14 @@ impl DiskEngine {
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
         let due = self.due(request.demand);
-        let priority = Priority { due, joins_kernel, predicted, file_set, for_file_set: file_set };
+        let priority = Priority {
+            due,
+            joins_kernel,
+            predicted,
+            file_set,
+            for_file_set: file_set,
+            io: request.demand.io,
+        };
         let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
@@ -176,13 +188,23 @@ impl DiskEngine {
     }
 
     /// When a piece that a request waits for is due: at once, or one read before the deadline that its client
-    /// gave.
+    /// gave; later if the client's I/O priority is low.
     fn due(&self, demand: Demand) -> Nanos {
         if demand.file_set {
             return Nanos::MAX;
         }
-        let Some(deadline) = demand.deadline else { return self.now };
-        Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max)
+        let later = self.waits_for_others(demand.io);
+        let Some(deadline) = demand.deadline else { return self.now + later };
+        Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max) + later
+    }
+
+    /// How much later than those of others a piece for a reader of this priority is due.
+    fn waits_for_others(&self, io: IoPriority) -> Nanos {
+        if io == IoPriority::NORMAL && !self.queue.is_weighed() {
+            return Nanos::ZERO;
+        }
+        let sweep = self.service.mean().0.saturating_mul(self.queue.turns() as u64) / self.spindles() as u64;
+        io.waits(self.queue.heaviest(), Nanos(sweep))
     }
 
     /// A miss that reaches the end of its file never passes: no piece could go beyond it. At the head of a

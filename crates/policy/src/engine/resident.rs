@@ -47,6 +47,8 @@ impl DiskEngine {
         let Some(flight) = self.queue.flight(read) else { return };
         let (file, start, end) = (flight.piece.file, flight.piece.start, flight.piece.end);
         let (resident, submitted) = (flight.resident, flight.submitted);
+        let alone = self.service.takes(end - start);
+        let beside_writes = self.queue.was_written_beside(read, self.now - submitted, alone);
         match outcome {
             Outcome::Ok => {
                 let took = self.now - submitted;
@@ -56,7 +58,7 @@ impl DiskEngine {
                 let delivered = self.extents.totals().disk - delivered + (resident - start);
                 // Beside reads of the kernel's own the time is not the disk's alone.
                 let alone = self.queue.load().1 <= self.spindles() && self.following.by_kernel.is_empty();
-                let shows = alone && delivered == end - start;
+                let shows = alone && !beside_writes && delivered == end - start;
                 self.service.observe(end - start, took, shows);
             }
             Outcome::Failed => {
@@ -70,7 +72,7 @@ impl DiskEngine {
         }
         self.queue.done(self.now, read, outcome);
         self.quiet.ended(self.now, read);
-        if let Some(trial) = &mut self.trial {
+        if let Some(trial) = self.trial.as_mut().filter(|_| !beside_writes) {
             trial.ended(self.now, end - start, self.queue.load().0);
             let pieces = trial.pieces();
             self.bears(pieces);

@@ -5,16 +5,17 @@ use crate::{Place, Queued, ReadId};
 /// One-way elevator in batches: by rising disk address from where the head is, then from the lowest again
 /// (C-SCAN).
 ///
-/// Pieces that are due, because a request waits for them, are served before the others. Each of the two kinds
-/// is served in batches: a sweep serves the pieces that were queued when it began, and later pieces wait for
+/// Pieces that are due, because a request waits for them, are served before the others, and these before
+/// pieces that only readers of the idle class want, unless such a piece is due. Each of the three kinds is
+/// served in batches: a sweep serves the pieces that were queued when it began, and later pieces wait for
 /// the next sweep (FSCAN: Coffman, Klimko and Ryan 1972). So a client waits for two sweeps at most, whatever
 /// else arrives. Without batches a stream whose next piece always lies just ahead of the head could keep all
 /// others waiting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
     head: Option<Place>,
-    /// The youngest piece of the current sweep: among the pieces that are due, and among the others.
-    youngest: [Option<ReadId>; 2],
+    /// The youngest piece of the current sweep: among the pieces that are due, the others, and the idle ones.
+    youngest: [Option<ReadId>; 3],
 }
 
 impl Sweep {
@@ -22,10 +23,10 @@ impl Sweep {
     pub(crate) fn pick(&mut self, now: Nanos, queue: impl Iterator<Item = Queued>) -> usize {
         // For each kind, the best piece so far: whether it belongs to a later batch, whether it lies behind
         // the head, its place, its index.
-        let mut next: [Option<(bool, bool, Place, usize)>; 2] = [None; 2];
-        let mut youngest = [None; 2];
-        for (index, Queued { id, place, due }) in queue.enumerate() {
-            let kind = usize::from(now < due);
+        let mut next: [Option<(bool, bool, Place, usize)>; 3] = [None; 3];
+        let mut youngest = [None; 3];
+        for (index, Queued { id, place, due, idle }) in queue.enumerate() {
+            let kind = if now < due { 1 + usize::from(idle) } else { 0 };
             let later = self.youngest[kind].is_none_or(|youngest| id > youngest);
             let behind = self.head.is_some_and(|head| place < head);
             let found = (later, behind, place, index);
@@ -34,8 +35,8 @@ impl Sweep {
             }
             youngest[kind] = youngest[kind].max(Some(id));
         }
-        let kind = usize::from(next[0].is_none());
-        let Some((later, _, place, index)) = next[kind] else { return 0 };
+        let first = (0..).zip(next).find_map(|(kind, next)| Some((kind, next?)));
+        let Some((kind, (later, _, place, index))) = first else { return 0 };
         if later {
             self.youngest[kind] = youngest[kind];
         }
@@ -57,7 +58,7 @@ mod tests {
     }
 
     fn piece(id: u64, lba: u64) -> Queued {
-        Queued { id: ReadId(id), place: at(lba), due: Nanos::ZERO }
+        Queued { id: ReadId(id), place: at(lba), due: Nanos::ZERO, idle: false }
     }
 
     fn serve_all(sweep: &mut Sweep, mut queue: Vec<Queued>) -> Vec<u64> {
@@ -108,5 +109,14 @@ mod tests {
         let ahead = |id, lba| Queued { due: Nanos::MAX, ..piece(id, lba) };
         let queue = vec![ahead(0, 10), piece(1, 90), ahead(2, 30), piece(3, 40)];
         assert_eq!(serve_all(&mut sweep, queue), [40, 90, 10, 30]);
+    }
+
+    #[test]
+    fn idle_pieces_come_last_until_they_are_due() {
+        let mut sweep = Sweep::default();
+        let ahead = |id, lba| Queued { due: Nanos::MAX, ..piece(id, lba) };
+        let idle = |id, lba, due| Queued { due: Nanos(due), idle: true, ..piece(id, lba) };
+        let queue = vec![idle(0, 10, 5), idle(1, 20, 0), ahead(2, 30), piece(3, 40)];
+        assert_eq!(serve_all(&mut sweep, queue), [20, 40, 30, 10]);
     }
 }

@@ -7,9 +7,9 @@ use core::ops::Bound;
 use seekless_base::{Bytes, Lba, Nanos};
 
 use super::{Arrivals, End, Grids, Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
-use crate::FileId;
 use crate::holes::Holes;
 use crate::piece::address;
+use crate::{FileId, IoPriority};
 
 /// Id of a stream; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +43,8 @@ pub(crate) struct Stream {
     pub(crate) last: Nanos,
     /// Whether its reader announced random reads.
     pub(crate) random: bool,
+    /// The I/O priority of its last request.
+    pub(crate) io: IoPriority,
     /// Longest time between two of its reads.
     longest_silence: Nanos,
     /// Bytes read without a jump. A stream that counts as sequential may skip.
@@ -510,6 +512,13 @@ impl Streams {
         }
     }
 
+    /// Records the I/O priority of its reader.
+    pub(crate) fn told_priority(&mut self, id: StreamId, io: IoPriority) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.io = io;
+        }
+    }
+
     /// Records whether its reader announced random reads.
     pub(crate) fn advised(&mut self, id: StreamId, random: bool) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.random != random) else { return };
@@ -694,6 +703,7 @@ impl Streams {
             first: offset,
             last: now,
             random: false,
+            io: IoPriority::NORMAL,
             longest_silence: Nanos::ZERO,
             run: 0,
             stopped: None,

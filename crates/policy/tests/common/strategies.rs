@@ -6,8 +6,8 @@ use seekless_policy::sizing::bitrate::BitrateRule;
 use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::{AdjustBy, Params};
 use seekless_policy::{
-    AheadConfig, Config, Constants, Demand, LongestWait, MemoryLimit, Mode, OrderKind, PAGE, Sizing,
-    StreamConfig, Taken,
+    AheadConfig, Config, Constants, Demand, IoPriority, LongestWait, MemoryLimit, Mode, OrderKind, PAGE,
+    Sizing, StreamConfig, Taken, Writes,
 };
 
 /// Sizes and offsets: mostly near each other so that they overlap, some extreme.
@@ -24,14 +24,27 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
     let turns = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns).prop_map(
-        |(deadline, bitrate, (predicted, joins_kernel, file_set, random))| Demand {
+    let weight = prop_oneof![Just(100), 0..400u32, any::<u32>()];
+    let io = (prop::bool::weighted(0.2), weight).prop_map(|(idle, weight)| IoPriority { idle, weight });
+    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns, io).prop_map(
+        |(deadline, bitrate, (predicted, joins_kernel, file_set, random), io)| Demand {
             deadline,
             bitrate,
             predicted,
             joins_kernel,
             file_set,
             random,
+            io,
+        },
+    )
+}
+
+pub(crate) fn writes() -> impl Strategy<Value = Writes> {
+    (prop_oneof![Just(0), 0..40u64, any::<u64>()], any::<bool>(), amount()).prop_map(
+        |(waiting, synced, bytes)| Writes {
+            waiting,
+            synced,
+            bytes: if waiting % 2 == 0 { bytes } else { 0 },
         },
     )
 }
@@ -128,12 +141,18 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
         0..4usize,
         0..40u64,
         0..12usize,
-        (any::<[bool; 2]>(), sizing(), (constants(), share()), proptest::option::of(amount()), at_once()),
+        (
+            any::<[bool; 2]>(),
+            sizing(),
+            (constants(), share(), proptest::option::weighted(0.8, share())),
+            proptest::option::of(amount()),
+            at_once(),
+        ),
         ahead(),
     )
         .prop_map(
             |(mode, order, prefetch, read_max, reads_in_flight, overlap, queue_max, rest, ahead)| {
-                let (flags, (sizing, scale, bitrate), (constants, share), start, at_once) = rest;
+                let (flags, (sizing, scale, bitrate), (constants, share, writers), start, at_once) = rest;
                 let [answer_early, scale_by_observed] = flags;
                 Config {
                     sizing,
@@ -158,6 +177,7 @@ pub(crate) fn config() -> impl Strategy<Value = Config> {
                     queue_max,
                     answer_early,
                     share,
+                    writers,
                     wait_max: Nanos::from_secs(10),
                     stall_max: Nanos::from_secs(6),
                 }

@@ -5,12 +5,13 @@
 //! none; connections by the thousand that are held open; questions whose answers are never taken. None of it
 //! is a read of a disk: how much of that a user may have is not the daemon's to say.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Uid, getrlimit, setrlimit};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::fdpass::{self, Address, TwinName};
@@ -37,15 +38,14 @@ pub(crate) fn run(socket: Option<&Path>) -> Result<Exit, Fault> {
     let path = socket.map(|socket| CString::new(socket.as_os_str().as_bytes()));
     let fault = |why: &dyn std::fmt::Display| Fault::new(Exit::Failed, format!("lab hostile: {why}"));
     let path = path.transpose().map_err(|e| fault(&e))?;
-    // The folder of the socket may be closed to this user; its twin is for all.
     let twin = path.as_deref().map(|path| TwinName::of(path).ok_or_else(|| fault(&"the path is too long")));
     let twin = twin.transpose()?;
     let thread = || -> Result<(), Fault> {
         let descriptors = descriptors();
         rustix::thread::set_thread_uid(Uid::from_raw(USER)).map_err(|e| fault(&e))?;
-        match &twin {
-            Some(twin) => harm(twin, &descriptors),
-            None => loop {
+        match (&path, &twin) {
+            (Some(path), Some(twin)) => harm(door(path, twin), &descriptors),
+            _ => loop {
                 std::hint::spin_loop();
             },
         }
@@ -73,7 +73,16 @@ fn descriptors() -> Vec<OwnedFd> {
     .collect()
 }
 
-fn harm(twin: &TwinName, descriptors: &[OwnedFd]) -> ! {
+/// The folder of the socket may be closed to this user; its twin is for all who share the daemon's network,
+/// and a container does not.
+fn door<'a>(path: &'a CStr, twin: &'a TwinName) -> Address<'a> {
+    match fdpass::connect(Address::Path(path)) {
+        Err(Errno::ACCESS | Errno::NOENT) => Address::Twin(twin),
+        _ => Address::Path(path),
+    }
+}
+
+fn harm(address: Address<'_>, descriptors: &[OwnedFd]) -> ! {
     let need = Frame::Need(Need { call: Call::Pread, pid: 1, tid: 1, offset: 0, length: RANGE }).encode();
     let (hello, status) = (Frame::Hello { pid: 1, ring: false }.encode(), Frame::StatusAsk.encode());
     let [need, hello, status] =
@@ -81,7 +90,7 @@ fn harm(twin: &TwinName, descriptors: &[OwnedFd]) -> ! {
     let mut held: Vec<OwnedFd> = Vec::new();
     for turn in 0usize.. {
         // The backlog is full, or there are no more descriptors.
-        let Ok(line) = fdpass::connect(Address::Twin(twin)) else { continue };
+        let Ok(line) = fdpass::connect(address) else { continue };
         let descriptor = &descriptors[turn / 4 % descriptors.len()];
         // A daemon that has closed the connection has done what it should.
         let _ = match turn % 4 {

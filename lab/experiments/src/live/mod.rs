@@ -30,6 +30,7 @@ mod series;
 pub(crate) mod serve;
 mod threads;
 mod works;
+pub(crate) mod writer;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use seekless_base::{Exit, Fault};
+use seekless_model::drive::catalogue as drives;
 use serde_json::Value;
 
 use super::daemon::{self, Daemon};
@@ -12,6 +13,7 @@ use super::load::{self, Clients};
 use super::proof::Proof;
 use super::series::Series;
 use super::threads::Sampled;
+use super::writer::Writer;
 use super::{Bench, beside, in_memory, sequences};
 use crate::guard;
 use crate::process::Process;
@@ -73,6 +75,13 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let mut neighbour = arm.neighbour.map(|neighbour| beside::start(neighbour, &dir)).transpose()?;
     let mut file_set =
         arm.file_set.map(|by| FileSet::start(by, &bench.root, &dir, group.as_ref())).transpose()?;
+    let mut writer = None;
+    if let Some(spec) = &arm.writer {
+        let drive = drives::find(&bench.scenario.disks[0].drive).map_err(|e| usage(e.to_string()))?;
+        let mb_s = spec.mb_s(&drive).map_err(usage)?;
+        let times = (warmup_s, point.load.counted_s(), speedup);
+        writer = Some(Writer::start(spec, mb_s, (bench.mounts()[0], &dir), times, group.as_ref())?);
+    }
     let sampled =
         bench.scenario.metrics.iter().any(|m| matches!(m.as_str(), "rss_growth" | "longest_wait_ms"));
     let manifest = bench.scratch.path().join("manifest.txt");
@@ -136,6 +145,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let disks = bench.disks.iter().map(|d| d.stats(false)).collect::<Result<Vec<_>, _>>()?;
     let results = clients.into_iter().map(Clients::finish).collect::<Result<Vec<_>, _>>()?;
     load::account(row, &results);
+    if let Some(writer) = writer.take() {
+        writer.account(row)?;
+    }
     if let Some((used_s, elapsed_s)) = cpu {
         row.metrics.insert("cpu_server_s".into(), used_s);
         if let Some(mb_s) = row.metrics.get("mb_s").copied().filter(|_| used_s > 0.0) {
@@ -171,6 +183,10 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     drop(helper);
     drop(group);
     bench.disks.iter().try_for_each(|d| if arm.faults.is_empty() { Ok(()) } else { d.fault(&["--clear"]) })
+}
+
+fn usage(message: String) -> Fault {
+    Fault::new(Exit::Usage, message)
 }
 
 /// While the disk hangs or is broken readers wait or fail with and without us; for a moment after it, too,
@@ -228,6 +244,8 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
         put("spin_ups_h", over(sum("/stats/spin_ups"), hours));
         put("awake_s_h", over(sum("/stats/awake_ns") / 1e9, hours));
     }
+    let writes = over(sum("/stats/write_ns"), sum("/stats/elapsed_ns"));
+    put("time_writes", writes);
     put("time_idle", (1.0 - over(busy_ns, sum("/stats/elapsed_ns"))).max(0.0));
     put("service_ms", over(served_ns / 1e6, commands));
     put("wait_ms", over(sum("/stats/response_ns") / 1e6, commands));
@@ -237,6 +255,7 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
         row.metrics.insert("hit_share".into(), (1.0 - read / served).max(0.0));
         row.metrics.insert("disk_per_served".into(), read / served);
         row.metrics.insert("disk_s_per_gb".into(), over(busy_ns / 1e9, elapsed_s) / served * 1e3);
+        row.metrics.insert("rest_mb_s".into(), over(served, 1.0 - writes));
     }
     row.raw.insert("disks".into(), disks.to_vec().into());
 }

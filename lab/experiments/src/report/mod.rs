@@ -2,6 +2,7 @@
 
 mod all;
 mod html;
+mod kernels;
 pub(crate) mod machines;
 pub mod pages;
 mod plot;

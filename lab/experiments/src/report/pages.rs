@@ -71,6 +71,7 @@ fn front(records: &Path, folder: &Path) -> Result<Option<(String, String)>, Faul
         by_arm(&mut gain, &results, metrics);
     }
     marked |= fill(&mut text, name, gain.trim_start());
+    marked |= fill(&mut text, "kernels", &super::kernels::table(records)?);
     Ok(marked.then_some((FRONT.into(), text)))
 }
 

@@ -3,9 +3,43 @@
 use std::str::FromStr;
 
 use seekless_base::Bytes;
+use seekless_model::drive::DriveSpec;
 use serde::{Deserialize, Serialize};
 
 use super::{Knob, Load, Service};
+
+/// A program that writes a file from end to end, over and over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriterSpec {
+    /// What it writes: MB/s, or a share of what the drive transfers when it is read from end to end (`20%`).
+    pub rate: String,
+    /// Bytes after which it calls `fsync`; never when absent.
+    pub sync: Option<Bytes>,
+    /// Size of the file.
+    #[serde(default = "written_file")]
+    pub file: Bytes,
+}
+
+/// Four times the bytes that a fifth of a slow drive's rate writes in a run, so that no page is written
+/// twice.
+fn written_file() -> Bytes {
+    Bytes::mib(4096)
+}
+
+impl WriterSpec {
+    /// MB/s on this drive.
+    ///
+    /// # Errors
+    /// The rate is none.
+    pub fn mb_s(&self, drive: &DriveSpec) -> Result<f64, String> {
+        let number = match self.rate.strip_suffix('%') {
+            Some(_) => seekless_base::share(&self.rate)? * drive.mean_media_rate() / 1e6,
+            None => self.rate.parse().map_err(|_| format!("writer: `{}` is no rate", self.rate))?,
+        };
+        Some(number).filter(|n: &f64| n.is_finite() && *n > 0.0).ok_or("writer: a rate is above 0".into())
+    }
+}
 
 /// What is run and how the machine is set for it. Absent kernel settings mean the device's defaults.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -29,6 +63,8 @@ pub struct Arm {
     pub reader: Option<FileReader>,
     /// Beside the load a program reads every file of the first disk in any order (`seekless cat-set`).
     pub file_set: Option<FileSetBy>,
+    /// Beside the load a program writes a file of the first disk.
+    pub writer: Option<WriterSpec>,
     /// Beside the load `seekless prove` measures what the arm's daemon gains, after the warm-up; live only.
     #[serde(default)]
     pub proved: bool,

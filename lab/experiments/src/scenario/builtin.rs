@@ -29,6 +29,8 @@ scenarios![
     "asap-table1",
     "asap-too-large",
     "auto-vs-fixed",
+    "beside-writes",
+    "beside-writes-drives",
     "circus-fig10",
     "circus-fig11",
     "circus-fig12",
@@ -193,6 +195,8 @@ mod tests {
             // They judge the defaults themselves.
             let judges = [
                 "any-disk",
+                "beside-writes",
+                "beside-writes-drives",
                 "closed-loop",
                 "file-sets",
                 "file-sets-live",

@@ -284,7 +284,9 @@ impl Load {
     /// Seconds after the warm-up, of clients that stay as many.
     pub fn counted_s(&self) -> f64 {
         match self {
-            Load::Closed { duration_s, .. } | Load::Sessions { duration_s, .. } => *duration_s,
+            Load::Closed { duration_s, .. }
+            | Load::Handlers { duration_s, .. }
+            | Load::Sessions { duration_s, .. } => *duration_s,
             _ => 0.0,
         }
     }

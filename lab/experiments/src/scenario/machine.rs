@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use seekless_base::{Bytes, Lba};
+use seekless_base::Bytes;
 use seekless_model::drive::DriveSpec;
 use seekless_model::drive::draw::draw as drive;
 use seekless_model::workload::draw::Draw;
@@ -194,9 +194,7 @@ impl Machine {
 
 /// MB/s of a read of the whole drive.
 fn media_mb_s(spec: &DriveSpec) -> f64 {
-    let places = (0..PLACES).map(|i| Lba((spec.sectors() - 1) / PLACES * i));
-    let seconds: f64 = places.map(|lba| 1.0 / spec.media_rate(lba)).sum();
-    PLACES as f64 / seconds / 1e6
+    spec.mean_media_rate() / 1e6
 }
 
 fn depth(spec: &DriveSpec) -> Bytes {
@@ -261,6 +259,8 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Lba;
+
     use super::*;
 
     #[test]

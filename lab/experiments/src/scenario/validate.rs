@@ -45,6 +45,7 @@ impl Scenario {
                 ));
             }
         }
+        self.validate_writers()?;
         let fio = matches!(self.load, Load::Fio { .. });
         if let Some(arm) = self.arms.iter().find(|a| a.shown && (!fio || a.mode.is_none())) {
             return Err(format!("arm `{}`: `shown` needs a load of kind `fio`, and a `mode`", arm.name));
@@ -96,6 +97,26 @@ impl Scenario {
         self.validate_operands()?;
         self.validate_statements()?;
         self.validate_quick()
+    }
+
+    /// A writer needs a load of a known length, and a rate.
+    fn validate_writers(&self) -> Result<(), String> {
+        for arm in &self.arms {
+            let Some(writer) = &arm.writer else { continue };
+            let long =
+                matches!(self.load, Load::Closed { .. } | Load::Handlers { .. } | Load::Sessions { .. });
+            if !long || self.disks.is_empty() {
+                return Err(format!(
+                    "arm `{}`: `writer` needs a [[disk]] and a load of kind `closed`, `handlers` or `sessions`",
+                    arm.name
+                ));
+            }
+            let drive = seekless_model::drive::catalogue::find(&self.disks[0].drive);
+            writer
+                .mb_s(&drive.map_err(|e| e.to_string())?)
+                .map_err(|e| format!("arm `{}`: {e}", arm.name))?;
+        }
+        Ok(())
     }
 
     /// What a paper states needs a paper, and a name of its own: a report counts it once.

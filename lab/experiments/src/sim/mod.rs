@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::environment::Environment;
 use crate::guard;
-use crate::live::{load, serve};
+use crate::live::{load, serve, writer};
 use crate::record::{self, Record};
 use crate::results::{Results, Row, SCHEMA};
 use crate::scenario::{Arm, Load, Machine, Point, Scenario};
@@ -353,6 +353,9 @@ fn account(row: &mut Row, answer: &Value) {
         if let Some(value) = number(answer, path) {
             row.metrics.insert(name.into(), value);
         }
+    }
+    if let Some(said) = answer.pointer("/load/writer").filter(|said| said.is_object()) {
+        writer::account(row, said);
     }
     let used = number(answer, "/reuse/used_bytes").unwrap_or(0.0);
     for (name, bytes) in

@@ -180,6 +180,13 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
     if arm.file_set.is_some() {
         words.with("file-set", true);
     }
+    if let Some(writer) = &arm.writer {
+        words.with("writer", &writer.rate);
+        words.with("writer-file", writer.file);
+        if let Some(every) = writer.sync {
+            words.with("writer-sync", every);
+        }
+    }
     words.extend(&scenario.sim.args);
     words.extend(&arm.sim);
     finish(line, words)

@@ -9,6 +9,8 @@ pub enum Op {
     Read,
     /// From the host to the medium.
     Write,
+    /// Ends when all that was written before it is on the medium. Its address and length mean nothing.
+    Flush,
 }
 
 /// One command, as it enters the drive's queue.
@@ -16,7 +18,7 @@ pub enum Op {
 pub struct Command {
     /// The host's own number for it; the drive only hands it back.
     pub id: u64,
-    /// Read or write.
+    /// Read, write or flush.
     pub op: Op,
     /// First sector.
     pub lba: Lba,
@@ -49,7 +51,7 @@ pub struct ServiceTime {
 pub struct Completion {
     /// The number the host gave.
     pub id: u64,
-    /// Read or write.
+    /// Read, write or flush.
     pub op: Op,
     /// First sector.
     pub lba: Lba,

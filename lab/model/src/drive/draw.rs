@@ -193,6 +193,7 @@ fn raw(seed: u64, index: u64) -> RawSpec {
         electronics,
         buffer,
         queue,
+        shingled: None,
         published: Published {
             source: String::from("What was drawn."),
             outer_mb_per_s: Some(outer),
@@ -272,6 +273,7 @@ fn buffer(n: &mut Numbers, age: f64, depth: u32) -> Buffer {
         look_ahead_tracks: tracks,
         minimum_fetch_sectors: n.pick(&[0, 0, 256, 512, 768]).min(look_ahead),
         resume_on_hit: n.chance(0.75),
-        write_back: false,
+        // Half of the buffer, which is what reads need the least of: no maker states the part.
+        write_cache_sectors: (sectors / 2) as u32,
     }
 }

@@ -6,6 +6,13 @@
 //! go on along the track (look-ahead) until something else is to be done, the segment is full, or the limit
 //! is reached; a read that finds its sectors in the buffer is served at bus speed, and one that continues the
 //! stream joins it without waiting for another turn of the platter.
+//!
+//! A write that fits the write cache is acknowledged when the cache has it. The mechanism writes what the
+//! cache holds (the destage) while no command waits. It writes it among commands, nearest first, while a
+//! write waits for room or the oldest has waited for as long as a command may. It goes on from track to
+//! track, so that a read waits for one track at most. A flush ends when all that was written before is on the
+//! medium. ATA has no queued flush (ACS-4, FLUSH CACHE EXT): the host lets the commands before it end, and
+//! sends none until it is done.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -16,7 +23,9 @@ use seekless_base::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use crate::drive::buffer::Segments;
 use crate::drive::command::{Command, Completion, Op, QueueFull, ServiceTime};
 use crate::drive::geometry::{Geometry, Head, Place, Track};
+use crate::drive::shingles::Shingles;
 use crate::drive::spec::{DriveSpec, Order};
+use crate::drive::write_cache::WriteCache;
 
 /// A hard disk in motion.
 #[derive(Clone, Debug)]
@@ -37,6 +46,25 @@ pub struct Drive {
     /// Until when the choice of the next command is put off, for a fetch that will not be broken off.
     put_off: Option<u64>,
     arrivals: u64,
+    cache: WriteCache,
+    shingles: Option<Shingles>,
+    /// Whether a write has come that the cache takes: then commands may end in another order than they are
+    /// taken up in.
+    caches: bool,
+    /// When the bus has carried the last write into the cache.
+    cached_at: u64,
+    /// The sector behind the last one that the mechanism read or wrote.
+    passed: u64,
+    write_time: u64,
+}
+
+/// What the mechanism does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The command of this index, and whether it needs no positioning.
+    Command(usize, bool),
+    /// A range of the write cache; the oldest, if that is overdue.
+    Destage { oldest: bool },
 }
 
 /// The electronics' times, in nanoseconds.
@@ -109,6 +137,12 @@ impl Drive {
             ahead: None,
             put_off: None,
             arrivals: 0,
+            cache: WriteCache::new(spec.buffer.write_cache_sectors),
+            shingles: spec.shingled.as_ref().map(|s| Shingles::new(s.band_sectors)),
+            caches: false,
+            cached_at: 0,
+            passed: 0,
+            write_time: 0,
         }
     }
 
@@ -158,7 +192,17 @@ impl Drive {
             return Err(QueueFull);
         }
         self.tell(now);
+        if command.op != Op::Read || !self.cache.is_empty() {
+            // Whether it has room is decided by what was destaged before.
+            while self.run_next(self.clock.saturating_sub(1)) {}
+            self.admit(self.clock);
+        }
         self.arrivals += 1;
+        self.caches |= self.waits_for_room(&command);
+        if command.op == Op::Write && self.absorbs(&command) {
+            self.absorb(command);
+            return Ok(());
+        }
         // What was put off is reconsidered: the newcomer may be in the buffer.
         self.put_off = self.put_off.map(|t| t.min(self.clock));
         let place = self.place(command.lba.0);
@@ -168,6 +212,12 @@ impl Drive {
 
     /// When [`Drive::poll`] will yield the next completion, given what is queued now; nothing if nothing is.
     pub fn next_completion(&mut self) -> Option<Nanos> {
+        if self.caches {
+            while self.run_next(self.clock) {}
+            let mut copy = self.clone();
+            while copy.run_next(copy.done.front().map_or(u64::MAX, |c| c.finished.0.saturating_sub(1))) {}
+            return copy.done.front().map(|c| c.finished);
+        }
         if let Some(front) = self.done.front() {
             return Some(front.finished);
         }
@@ -190,6 +240,7 @@ impl Drive {
         if self.done.is_empty() {
             self.run_next(self.clock);
         }
+        while self.caches && self.run_next(self.clock) {}
         if self.done.front()?.finished.0 > self.clock {
             return None;
         }
@@ -209,13 +260,32 @@ impl Drive {
     /// it did.
     fn run_next(&mut self, until: u64) -> bool {
         loop {
-            let Some(earliest) = self.queue.iter().map(|q| q.arrived).min() else { return false };
+            let earliest = self.queue.iter().map(|q| q.arrived).min();
+            // While nothing is asked for, the cache is emptied.
+            if let Some(at) = self.idle_from().filter(|&at| earliest.is_none_or(|e| at < e)) {
+                if at > until {
+                    return false;
+                }
+                self.destage(at, false);
+                continue;
+            }
+            let Some(earliest) = earliest else { return false };
             let at = earliest.max(self.free).max(self.put_off.unwrap_or(0));
             if at > until {
                 return false;
             }
+            if self.admit(at) {
+                return true;
+            }
             self.read_ahead_until(at);
-            let (index, near) = self.choose(at);
+            let (index, near) = match self.choose(at) {
+                Next::Command(index, near) => (index, near),
+                Next::Destage { oldest } => {
+                    self.destage(at, oldest);
+                    self.put_off = None;
+                    continue;
+                }
+            };
             // A fetch that will not be broken off delays every jump, and with it the choice: what arrives
             // meanwhile may be nearer, or in the buffer.
             if let Some(end) = self.fetch_end().filter(|&t| !near && t > at) {
@@ -227,34 +297,216 @@ impl Drive {
             let completion = match queued.command.op {
                 Op::Read => self.read(at, &queued),
                 Op::Write => self.write(at, &queued),
+                Op::Flush => self.flushed(at, &queued),
             };
             self.put_off = None;
-            self.done.push_back(completion);
+            self.push(completion);
             return true;
         }
     }
 
-    /// Index of the command to take up at `at`, and whether it needs no positioning.
-    fn choose(&self, at: u64) -> (usize, bool) {
-        let arrived = || self.queue.iter().enumerate().filter(move |(_, q)| q.arrived <= at);
-        let Some((oldest, q)) = arrived().min_by_key(|(_, q)| q.order) else { return (0, true) };
-        let overdue = at.saturating_sub(q.arrived) >= self.times.age_max;
+    /// What to take up at `at`.
+    fn choose(&self, at: u64) -> Next {
+        let flush = self.flush(at);
+        let before = flush.map_or(u64::MAX, |i| self.queue[i].order);
+        let present =
+            || self.queue.iter().enumerate().filter(move |(_, q)| q.arrived <= at && q.order < before);
+        let arrived = || present().filter(|(_, q)| !self.waits_for_room(&q.command));
+        let room = present().filter(|(_, q)| self.waits_for_room(&q.command)).map(|(_, q)| q.arrived).min();
+        let Some((oldest, q)) = arrived().min_by_key(|(_, q)| q.order) else {
+            // The writes that wait for room, then what the flush is to bring to the medium, then the flush.
+            return match flush {
+                Some(i) if room.is_none() && self.cache.is_empty() => Next::Command(i, true),
+                _ => Next::Destage { oldest: false },
+            };
+        };
+        let age = |since: u64| at.saturating_sub(since) >= self.times.age_max;
+        let stale = self.cache.oldest().filter(|&since| age(since) && since < q.arrived);
+        if stale.is_some() {
+            return Next::Destage { oldest: true };
+        }
+        if room.is_some_and(|since| age(since) && since < q.arrived) {
+            return Next::Destage { oldest: false };
+        }
+        let overdue = age(q.arrived);
         let near = self.look_up(&q.command).near;
+        let fifo = self.spec.queue.order == Order::Fifo;
+        if fifo && room.is_some_and(|since| since < q.arrived) {
+            return Next::Destage { oldest: false };
+        }
         // Nothing costs less than a near command, and of equals the oldest goes first.
-        if near || overdue || self.spec.queue.order == Order::Fifo || self.queue.len() == 1 {
-            return (oldest, near);
+        if near || overdue || fifo || (self.queue.len() == 1 && room.is_none()) {
+            return Next::Command(oldest, near);
         }
         let costs = arrived().map(|(i, q)| {
             let found = self.look_up(&q.command);
             let cost = if found.near { 0 } else { self.positioning(at, q, &found) };
             (cost, q.order, i, found.near)
         });
-        costs.min().map_or((oldest, true), |(_, _, i, near)| (i, near))
+        let Some((cost, _, i, near)) = costs.min() else { return Next::Command(oldest, true) };
+        let due = room.is_some() || self.cache.oldest().is_some_and(age);
+        match due.then(|| self.cache.next(self.passed, false)).flatten() {
+            Some((start, _)) if self.destage_positioning(at, start) < cost => Next::Destage { oldest: false },
+            _ => Next::Command(i, near),
+        }
+    }
+
+    /// Index of the oldest flush that has arrived by `at`.
+    fn flush(&self, at: u64) -> Option<usize> {
+        let flushes = self.queue.iter().enumerate();
+        let arrived = flushes.filter(|(_, q)| q.command.op == Op::Flush && q.arrived <= at);
+        arrived.min_by_key(|(_, q)| q.order).map(|(i, _)| i)
+    }
+
+    /// Sectors in the write cache at the time told last; never more than it holds
+    /// ([`crate::drive::Buffer::write_cache_sectors`]).
+    pub fn cached_writes(&self) -> u64 {
+        self.cache.held(self.clock)
+    }
+
+    /// Time in which the mechanism went to what was written, and wrote it: beside a command's own times, what
+    /// the write cache was emptied in.
+    pub fn write_time(&self) -> Nanos {
+        Nanos(self.write_time)
+    }
+
+    /// Whether this is a write that the cache takes once it has room.
+    fn waits_for_room(&self, command: &Command) -> bool {
+        let (lba, end) = self.span(command);
+        command.op == Op::Write && self.cache.takes(end - lba)
+    }
+
+    /// Whether the cache takes this write as it arrives: it has room, and nothing waits that came before.
+    fn absorbs(&self, command: &Command) -> bool {
+        let (lba, end) = self.span(command);
+        self.waits_for_room(command)
+            && self.queue.iter().all(|q| q.command.op == Op::Read)
+            && self.cache.has_room(self.clock, lba, end)
+    }
+
+    /// The cache takes a write that just arrived.
+    fn absorb(&mut self, command: Command) {
+        let (now, order) = (self.clock, self.arrivals);
+        let q = Queued { command, place: self.place(command.lba.0), arrived: now, order };
+        let ready = (now + self.times.write).max(self.cached_at);
+        self.take_in(now, &q, ready);
+    }
+
+    /// Lets writes that waited for room into the cache at `at`, in order, up to the first that has none.
+    /// Whether any was.
+    fn admit(&mut self, at: u64) -> bool {
+        let mut any = false;
+        loop {
+            let waiting = self.queue.iter().enumerate().filter(|(_, q)| q.command.op != Op::Read);
+            let Some((i, q)) = waiting.min_by_key(|(_, q)| q.order) else { return any };
+            let (lba, end) = self.span(&q.command);
+            if q.arrived > at || !self.waits_for_room(&q.command) || !self.cache.has_room(at, lba, end) {
+                return any;
+            }
+            let q = self.queue.swap_remove(i);
+            let ready = at.max(q.arrived + self.times.write).max(self.cached_at).max(self.bus_free);
+            self.take_in(at, &q, ready);
+            any = true;
+        }
+    }
+
+    /// Puts a write into the cache; its transfer begins at `ready`.
+    fn take_in(&mut self, at: u64, q: &Queued, ready: u64) {
+        let (lba, end) = self.span(&q.command);
+        self.cached_at = ready + self.bus(end - lba);
+        self.segments.invalidate(lba, end);
+        if self.ahead.is_some_and(|a| self.segments.get(a.segment).end == 0) {
+            self.ahead = None;
+        }
+        if lba < end {
+            self.cache.insert(self.cached_at, lba, end);
+        }
+        let service = ServiceTime {
+            overhead: Nanos(ready - at),
+            transfer: Nanos(self.cached_at - ready),
+            from_buffer: true,
+            ..ServiceTime::default()
+        };
+        let completion = self.completion(at, q, self.cached_at, service);
+        self.push(completion);
+    }
+
+    /// When the mechanism has nothing to do but to empty the cache, if there is something in it.
+    fn idle_from(&self) -> Option<u64> {
+        let at = self.cache.oldest()?.max(self.free);
+        Some(self.fetch_end().map_or(at, |end| at.max(end)))
+    }
+
+    /// Time from `at` until the first sector of a range of the cache is under the heads.
+    fn destage_positioning(&self, at: u64, start: u64) -> u64 {
+        if self.goes_on(at, start) {
+            return 0;
+        }
+        let place = self.place(start);
+        let arm = self.geometry().move_time(self.head.track, place.track) + self.settle(Op::Write);
+        arm + self.geometry().wait(at + arm, &place)
+    }
+
+    /// Whether the heads have just written the sector before.
+    fn goes_on(&self, at: u64, start: u64) -> bool {
+        self.ahead.is_none() && self.passed == start && self.head.at == at
+    }
+
+    /// Writes a range of the cache to the medium, from `at` on: the next by address or the oldest, up to the
+    /// end of its track.
+    fn destage(&mut self, at: u64, oldest: bool) {
+        self.read_ahead_until(at);
+        let Some((start, end)) = self.cache.next(self.passed, oldest) else { return };
+        let end = if self.shingles.is_some() { end } else { end.min(self.geometry().track_end(start)) };
+        let end = self.write_medium(at, start, end, &mut ServiceTime::default());
+        self.free = self.head.at;
+        self.write_time += self.free - at;
+        self.cache.remove(start, end, self.free);
+    }
+
+    /// The mechanism writes `start..end`, from `at` on. The end, or where it stops for the time being. Of
+    /// shingled tracks, which overlap, it reads and writes all of the band, unless the range is all of it or
+    /// goes on where the band was written last.
+    fn write_medium(&mut self, at: u64, start: u64, end: u64, service: &mut ServiceTime) -> u64 {
+        let (mut from, mut upto, mut stop) = (start, end, end);
+        if let Some(shingles) = &mut self.shingles {
+            let band = shingles.band(start, self.spec.geometry.sectors);
+            stop = end.min(band.end);
+            if shingles.write(start, stop) {
+                upto = stop;
+            } else {
+                (from, upto) = (band.start, band.end);
+                self.position(at, self.place(from), Op::Read, service);
+                self.pass(from, upto);
+            }
+        }
+        let at = if from == start { at } else { self.head.at };
+        if !self.goes_on(at, from) {
+            self.position(at, self.place(from), Op::Write, service);
+        }
+        self.pass(from, upto);
+        stop
+    }
+
+    /// A flush ends: the cache is empty, and the medium has it.
+    fn flushed(&mut self, at: u64, q: &Queued) -> Completion {
+        let ready = at.max(q.arrived + self.times.write);
+        let service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
+        self.finish(at, q, ready.max(self.bus_free), service)
+    }
+
+    /// Hands out completions in the order of their times.
+    fn push(&mut self, completion: Completion) {
+        let at = self.done.partition_point(|c| c.finished <= completion.finished);
+        self.done.insert(at, completion);
     }
 
     /// What the buffer has of a command.
     fn look_up(&self, command: &Command) -> LookUp {
         let (lba, end) = self.span(command);
+        if command.op == Op::Read && self.cache.covers(lba, end) {
+            return LookUp { segment: None, near: true, begun: true, from: end };
+        }
         let segment = if command.op == Op::Read { self.segments.find(lba) } else { None };
         let Some(i) = segment else { return LookUp { segment, near: false, begun: false, from: lba } };
         let (from, live) = (self.segments.get(i).end, self.reads_into(i));
@@ -293,7 +545,7 @@ impl Drive {
     /// mechanism's work on another command.
     fn ready(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
         let overhead = match q.command.op {
-            Op::Write => self.times.write,
+            Op::Write | Op::Flush => self.times.write,
             Op::Read if found.begun => self.times.read_hit,
             Op::Read => self.times.read_miss,
         };
@@ -329,6 +581,12 @@ impl Drive {
         let found = self.look_up(&q.command);
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
         let over_bus = ready.max(self.bus_free) + self.bus(end - lba);
+        if found.segment.is_none() && found.near {
+            // All of it is in the write cache.
+            self.free = ready;
+            service.from_buffer = true;
+            return self.finish(at, q, over_bus, service);
+        }
         if let Some(segment) = found.segment.filter(|_| end <= found.from) {
             self.hit(ready, segment, end);
             service.from_buffer = true;
@@ -381,13 +639,21 @@ impl Drive {
         let mut service = ServiceTime { overhead: Nanos(ready - at), ..ServiceTime::default() };
         let over_bus = ready.max(self.bus_free) + self.bus(end - lba);
         self.segments.invalidate(lba, end);
-        self.position(ready, self.place_for(q, lba), Op::Write, &mut service);
-        let media_end = self.pass(lba, end);
+        if self.shingles.is_some() {
+            let mut from = lba;
+            while from < end {
+                let start = if from == lba { ready } else { self.head.at };
+                from = self.write_medium(start, from, end, &mut service);
+            }
+        } else {
+            self.position(ready, self.place_for(q, lba), Op::Write, &mut service);
+            self.pass(lba, end);
+        }
+        let media_end = self.head.at;
+        self.write_time += media_end - ready;
         self.free = media_end.max(over_bus);
-        if self.spec.buffer.write_back {
-            service.seek = Nanos::ZERO;
-            service.rotation = Nanos::ZERO;
-            return self.finish(at, q, over_bus, service);
+        if !self.cache.is_empty() {
+            self.cache.remove(lba, end, 0);
         }
         self.finish(at, q, over_bus.max(media_end), service)
     }
@@ -397,6 +663,7 @@ impl Drive {
         let mut head = self.head;
         self.geometry().sweep(&mut head, from, end, u64::MAX);
         self.head = head;
+        self.passed = end;
         head.at
     }
 
@@ -436,6 +703,10 @@ impl Drive {
         self.bus_free = finished;
         let so_far = service.overhead + service.seek + service.rotation;
         service.transfer = Nanos(finished - at) - so_far;
+        self.completion(at, q, finished, service)
+    }
+
+    fn completion(&self, at: u64, q: &Queued, finished: u64, service: ServiceTime) -> Completion {
         let Command { id, op, lba, sectors } = q.command;
         Completion {
             id,

@@ -3,9 +3,9 @@
 //! A drive is a [`DriveSpec`] (one file of `drives/`, see [`catalogue`]) set in motion as a [`Drive`]:
 //! commands go in with the time they arrive, completions come out with the time they finish. Time is an
 //! argument; nothing sleeps. What is modelled is what decides throughput: the seek curve, rotation with
-//! skews, zones, the track buffer with look-ahead, native command queueing, command overhead and the bus.
-//! What is not: reading a track from wherever the head lands, remapped sectors, thermal recalibration, power
-//! saving, vibration.
+//! skews, zones, the track buffer with look-ahead, native command queueing, a write cache with flushes, bands
+//! of shingled tracks, command overhead and the bus. What is not: reading a track from wherever the head
+//! lands, remapped sectors, thermal recalibration, power saving, vibration.
 //!
 //! ```
 //! use seekless_model::drive::{catalogue, Command, Drive, Op};
@@ -29,9 +29,11 @@ mod drive;
 mod geometry;
 mod seek;
 pub mod set;
+mod shingles;
 mod spec;
 pub mod spread;
+mod write_cache;
 
 pub use command::{Command, Completion, Op, QueueFull, ServiceTime};
 pub use drive::Drive;
-pub use spec::{Buffer, DriveSpec, Electronics, Order, Published, Queue, SpecError};
+pub use spec::{Buffer, DriveSpec, Electronics, Order, Published, Queue, Shingled, SpecError};

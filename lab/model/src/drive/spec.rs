@@ -87,11 +87,18 @@ pub struct Buffer {
     /// Whether an idle drive starts to read ahead again when a read is served wholly from the buffer.
     #[serde(default)]
     pub resume_on_hit: bool,
-    /// Whether a write is acknowledged once its data is in the buffer. The mechanism then writes it at once,
-    /// before anything else: latency is hidden, order and throughput stay. Off in drives that must not lose
-    /// data.
+    /// Sectors of writes that are acknowledged before the medium has them: a write cache that loses them with
+    /// the power. 0: a write is acknowledged when the medium has it.
     #[serde(default)]
-    pub write_back: bool,
+    pub write_cache_sectors: u32,
+}
+
+/// Tracks that overlap like shingles, in bands: what is written into a band destroys what lies behind.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shingled {
+    /// 512-byte sectors of a band, at least 2048; a drive's last band may be shorter.
+    pub band_sectors: u32,
 }
 
 /// Native command queueing.
@@ -182,6 +189,7 @@ pub(crate) struct RawSpec {
     pub(crate) electronics: Electronics,
     pub(crate) buffer: Buffer,
     pub(crate) queue: Queue,
+    pub(crate) shingled: Option<Shingled>,
     pub(crate) published: Published,
 }
 
@@ -203,6 +211,8 @@ pub struct DriveSpec {
     pub buffer: Buffer,
     /// Command queue.
     pub queue: Queue,
+    /// Bands, if its tracks overlap.
+    pub shingled: Option<Shingled>,
     /// What the model is held to.
     pub published: Published,
     pub(crate) geometry: Geometry,
@@ -316,6 +326,7 @@ impl TryFrom<RawSpec> for DriveSpec {
             electronics: raw.electronics,
             buffer: raw.buffer,
             queue: raw.queue,
+            shingled: raw.shingled,
             published: raw.published,
             geometry,
             write_settle,
@@ -350,6 +361,9 @@ impl DriveSpec {
         if !(1..=1024).contains(&self.queue.depth) {
             return bad(format!("`queue.depth` is {}: 1 to 1024 are expected", self.queue.depth));
         }
+        if self.shingled.as_ref().is_some_and(|s| s.band_sectors < 2048) {
+            return bad("`shingled.band_sectors` must be at least 2048");
+        }
         if !(1..=4096).contains(&self.buffer.segments) || self.buffer.segment_sectors == 0 {
             return bad("`buffer.segments` must be 1 to 4096 and `buffer.segment_sectors` at least 1");
         }
@@ -375,6 +389,15 @@ impl DriveSpec {
     /// switches between tracks and cylinders. Addresses past the end count as the last.
     pub fn media_rate(&self, lba: Lba) -> f64 {
         self.geometry.media_rate(lba.0)
+    }
+
+    /// Bytes a second of a read of the whole drive, from end to end.
+    pub fn mean_media_rate(&self) -> f64 {
+        /// Places at which the rate is looked up: more than a drive has zones.
+        const PLACES: u64 = 256;
+        let places = (0..PLACES).map(|i| Lba((self.sectors() - 1) / PLACES * i));
+        let seconds: f64 = places.map(|lba| 1.0 / self.media_rate(lba)).sum();
+        PLACES as f64 / seconds
     }
 
     /// Time to bring the heads from the track of one address to that of another, settling included, rotation

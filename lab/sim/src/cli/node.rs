@@ -202,6 +202,7 @@ impl Nodes {
         };
         Ok(Config {
             file_set: None,
+            writer: None,
             disks: vec![DiskConfig { drive, set: SetSpec::SINGLE, size: self.size, speedup: self.speedup }],
             memory: self.memory,
             kernel: KernelConfig::default(),

@@ -22,7 +22,9 @@ use serde_json::{Value, json};
 
 use super::serve_model::{Cache, KernelReadAhead, Model};
 use super::with::WithOption;
-use crate::serving::config::{self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel};
+use crate::serving::config::{
+    self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel, WriterLoad,
+};
 use crate::serving::{
     self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, Standby, TreeLoad,
     profile_of, readahead, scheduler,
@@ -188,7 +190,7 @@ const CHECKSUM_NS_PER_KIB: u64 = 1_000;
 /// Files of all trees of `--load diff`: each takes some hundred bytes here.
 const DIFF_FILES_MAX: u64 = 10_000_000;
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(super) fn positive(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
     value.ok_or_else(|| format!("`{text}` is not a number above 0"))
 }
@@ -260,7 +262,8 @@ impl ServeArgs {
         if s.read_ahead_kb > 1 << 20 {
             return Err(usage("--read-ahead-kb is 0 to 1048576"));
         }
-        let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE;
+        let written = if model.writer.is_some() { model.writer_file.0 } else { 0 };
+        let library = catalogue.total().0 + catalogue.videos().len() as u64 * PAGE + written;
         let set = self.set.spec()?;
         let disks = self.drive.iter().map(|name| {
             let mut drive = drives::find(name).map_err(|why| usage(why.to_string()))?;
@@ -274,6 +277,7 @@ impl ServeArgs {
             return Err(usage("more than 64 disks"));
         }
         let first = disks.first().ok_or_else(|| usage("no --drive"))?;
+        let writer = self.writer(model, &first.drive)?;
         let engine = self.engine.config(model, first, self.memory)?;
         let engines = engine.is_some();
         let (tree, diff) = (l.load == LoadKind::Tree, l.load == LoadKind::Diff);
@@ -326,6 +330,7 @@ impl ServeArgs {
             },
             load: self.load(model, catalogue)?,
             file_set: self.file_set(model, engines)?,
+            writer,
             warmup: l.warmup,
             length: l.duration,
         })
@@ -337,6 +342,20 @@ impl ServeArgs {
         let one = sources::folders_shuffled(&sources::files(files, seed));
         let tree = |tree: u32| one.iter().map(move |&file| tree * files + file as u32);
         DiffLoad { pairs, files, written: (0..2 * pairs).flat_map(tree).collect() }
+    }
+
+    fn writer(&self, model: &Model, drive: &DriveSpec) -> Result<Option<WriterLoad>, Fault> {
+        let Some(rate) = model.writer else { return Ok(None) };
+        if matches!(self.load.load, LoadKind::Tree | LoadKind::Diff) {
+            return Err(usage("a writer is for loads of a server: closed, handlers, sessions or search"));
+        }
+        let file = model.writer_file;
+        if file < Bytes::mib(1) || !file.0.is_multiple_of(PAGE) || model.writer_sync == Some(Bytes(0)) {
+            return Err(usage(
+                "--with writer-file= must be whole pages of at least 1MiB, writer-sync= at least 1B",
+            ));
+        }
+        Ok(Some(WriterLoad { rate: rate.of(drive), sync_every: model.writer_sync, file }))
     }
 
     fn file_set(&self, model: &Model, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
@@ -615,6 +634,19 @@ fn text(args: &LoadArgs, stops: bool, report: &serving::Report, value: &Value) -
     if let Some(set) = report.file_set {
         let percent = set.share * 100.0;
         let _ = writeln!(out, "file set: {:.1} MB/s, {percent:.1} % of the disk's time", set.mb_per_s);
+    }
+    if let Some(w) = report.writer {
+        let _ = writeln!(
+            out,
+            "writer: {:.1} MB/s of {:.1}, {:.1} % of the disk's time; {} fsyncs; ms: p50 {:.0}, p99 {:.0}, longest {:.0}",
+            w.mb_per_s,
+            w.asked_mb_per_s,
+            w.disk_share * 100.0,
+            w.fsyncs,
+            w.fsync_p50_ms,
+            w.fsync_p99_ms,
+            w.fsync_max_ms
+        );
     }
     for (i, d) in report.disks.iter().enumerate() {
         let s = d.elapsed_ns.max(1) as f64 / 1e9;

@@ -1,6 +1,9 @@
 //! What `--with` sets of `seekless-lab sim serve`.
 
+use std::str::FromStr;
+
 use seekless_base::{Bytes, Fault, Nanos};
+use seekless_model::drive::DriveSpec;
 use seekless_model::workload::tree::FileOrder;
 use seekless_options::parsed;
 use serde::Deserialize;
@@ -36,6 +39,38 @@ pub(super) enum KernelReadAhead {
     Linux26Doubling,
     /// FreeBSD 8 and 9: a transaction at a time, 64 KiB more behind a request
     Cluster,
+}
+
+/// What a writer asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum WriterRate {
+    MbPerS(f64),
+    /// Of the drive's mean media rate.
+    Share(f64),
+}
+
+impl FromStr for WriterRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WriterRate, String> {
+        match text.strip_suffix('%') {
+            Some(_) => seekless_base::share(text).and_then(|s| match s > 0.0 {
+                true => Ok(WriterRate::Share(s)),
+                false => Err(format!("`{text}` is nothing to write")),
+            }),
+            None => super::serve::positive(text).map(WriterRate::MbPerS),
+        }
+    }
+}
+
+impl WriterRate {
+    /// Bytes a second on such a drive.
+    pub(super) fn of(self, drive: &DriveSpec) -> f64 {
+        match self {
+            WriterRate::MbPerS(mb) => mb * 1e6,
+            WriterRate::Share(share) => share * drive.mean_media_rate(),
+        }
+    }
 }
 
 /// The settings, in the order of machine, kernel, server, library, load, search, Seekless.
@@ -125,6 +160,14 @@ pub(super) struct Model {
     pub(super) file_set_range: Bytes,
     /// Of a file set: MB/s at which it takes data.
     pub(super) file_set_rate: f64,
+    /// Beside the load, a program writes a file of each disk from end to end, over and over: MB/s, or a share
+    /// of the drive's mean media rate such as `20%`.
+    #[serde(deserialize_with = "parsed_some")]
+    pub(super) writer: Option<WriterRate>,
+    /// With writer: fsync after so many bytes. None: never.
+    pub(super) writer_sync: Option<Bytes>,
+    /// With writer: size of the file.
+    pub(super) writer_file: Bytes,
     /// Search: highest rate to try.
     pub(super) rate_max: f64,
     /// Search: end when the highest good and the lowest bad rate are this close.
@@ -189,6 +232,9 @@ impl Default for Model {
             file_set_window: Bytes::mib(64),
             file_set_range: Bytes::mib(2),
             file_set_rate: 500.0,
+            writer: None,
+            writer_sync: None,
+            writer_file: Bytes::gib(4),
             rate_max: 1000.0,
             precision: 0.03,
             runs: 12,

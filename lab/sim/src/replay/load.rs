@@ -92,7 +92,11 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
                 then.reads += 1;
             }
             Entry::Event(
-                event @ (Event::MemoryLimit(_) | Event::Bitrate { .. } | Event::Rest(_) | Event::InFlight(_)),
+                event @ (Event::MemoryLimit(_)
+                | Event::Bitrate { .. }
+                | Event::Rest(_)
+                | Event::InFlight(_)
+                | Event::Writes(_)),
             ) => {
                 disk.load.told.push((line.at, event));
             }

@@ -414,6 +414,17 @@ pub struct FileSetLoad {
     pub rate: f64,
 }
 
+/// A program beside the load that writes a file of each disk from end to end, over and over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WriterLoad {
+    /// Bytes a second, on average.
+    pub rate: f64,
+    /// Bytes after which it calls `fsync`; never where absent.
+    pub sync_every: Option<Bytes>,
+    /// Size of the file.
+    pub file: Bytes,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -435,6 +446,8 @@ pub struct Config {
     pub load: Load,
     /// What reads beside it; only where Seekless is there.
     pub file_set: Option<FileSetLoad>,
+    /// What writes beside it.
+    pub writer: Option<WriterLoad>,
     /// Requests due before this time are not counted.
     pub warmup: Nanos,
     /// Length of the run, warm-up included.

@@ -24,6 +24,17 @@ pub(crate) enum Waiter {
     Read(u32, u64),
     /// A read past the page cache.
     Past(u64),
+    /// The writer of this disk: of a part of its file, or of a step of its commit.
+    Writer(u32, Written),
+}
+
+/// What a writer's request was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// Bytes of its file.
+    Data,
+    /// Blocks of the journal, or a flush of the drive's cache.
+    Commit,
 }
 
 /// Pages of a file, `[from, to)`.
@@ -37,6 +48,9 @@ pub(crate) struct Pages {
 /// A request of the block layer.
 #[derive(Debug)]
 pub(crate) struct Request {
+    op: Op,
+    /// A program waits for it (`REQ_SYNC`): all reads, and the writes of an fsync.
+    sync: bool,
     lba: u64,
     sectors: u64,
     pub(crate) pages: Vec<Pages>,
@@ -46,6 +60,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    pub(crate) fn reads(&self) -> bool {
+        self.op == Op::Read
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.sectors * SECTOR_BYTES
     }
@@ -56,12 +74,16 @@ impl Request {
 pub struct DiskStats {
     /// Bytes of reads completed.
     pub read_bytes: u64,
-    /// Always 0.
+    /// The same of writes: of a drive with a write cache, of those that it has in its cache.
     pub write_bytes: u64,
     /// Read commands completed.
     pub reads: u64,
-    /// Always 0.
+    /// Write commands completed.
     pub writes: u64,
+    /// Flushes of the drive's cache completed.
+    pub flushes: u64,
+    /// Time in which the heads went to what was written, and wrote it.
+    pub write_ns: u64,
     /// Commands that did not begin where the one served before ended.
     pub seeks: u64,
     /// Commands for which the heads moved to another cylinder.
@@ -103,6 +125,9 @@ pub struct DiskStats {
 pub(crate) struct Disk {
     drives: DriveSet,
     layout: Layout,
+    /// First sector of the journal.
+    journal: u64,
+    caches_writes: bool,
     scheduler: Scheduler,
     depth: usize,
     requests_max: usize,
@@ -120,9 +145,17 @@ pub(crate) struct Disk {
     views: Vec<Waiting>,
     /// Beyond what the scheduler holds.
     outside: VecDeque<u32>,
+    /// Flushes go to the drive before anything that waits.
+    flushes: VecDeque<u32>,
+    /// Write requests not done.
+    writes: usize,
+    /// Bytes written since the last look ([`Disk::look_at_writes`]), and whether the cache was flushed.
+    written: (u64, bool),
     /// With the drive.
     sent: Vec<u32>,
     stats: DiskStats,
+    /// What the drive had spent on writes when the counters were zero.
+    write_time_before: Nanos,
     zero: Nanos,
     busy_since: Option<Nanos>,
     standby: Option<Standby>,
@@ -137,6 +170,11 @@ pub(crate) struct Disk {
     switch: Nanos,
     /// How many times faster than ours the drive's clock runs.
     speedup: f64,
+}
+
+/// A request that waits from `now` on.
+fn request(op: Op, sync: bool, lba: u64, sectors: u64, thread: u32, now: Nanos) -> Request {
+    Request { op, sync, lba, sectors, pages: Vec::new(), waiters: Vec::new(), thread, since: now }
 }
 
 /// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in
@@ -168,6 +206,8 @@ impl Disk {
                 }
                 _ => Layout::new(sizes, config.size.0, sectors, stripe)?,
             },
+            journal: sectors / 2,
+            caches_writes: config.drive.buffer.write_cache_sectors > 0,
             depth: drives.accepts(),
             drives,
             scheduler: Scheduler::new(kernel.scheduler),
@@ -185,8 +225,12 @@ impl Disk {
             waiting: Vec::new(),
             views: Vec::new(),
             outside: VecDeque::new(),
+            flushes: VecDeque::new(),
+            writes: 0,
+            written: (0, false),
             sent: Vec::new(),
             stats: DiskStats::default(),
+            write_time_before: Nanos::ZERO,
             zero: Nanos::ZERO,
             busy_since: None,
             standby: kernel.standby,
@@ -240,13 +284,91 @@ impl Disk {
                 let len = (end - offset).min(most * SECTOR_BYTES);
                 let lba = run.lba.0 + (offset - run.offset) / SECTOR_BYTES;
                 let part = Pages { file: pages.file, from: offset / PAGE, to: (offset + len).div_ceil(PAGE) };
-                self.enter(now, lba, len.div_ceil(SECTOR_BYTES), part, thread);
+                self.enter(now, request(Op::Read, true, lba, len.div_ceil(SECTOR_BYTES), thread, now), part);
                 offset += len;
             }
         }
     }
 
-    fn enter(&mut self, now: Nanos, lba: u64, sectors: u64, pages: Pages, thread: u32) {
+    /// Writes a range of the disk's file `local` from the page cache, whose pages are in large folios.
+    /// `waiter` hears of each request.
+    pub(crate) fn write(
+        &mut self,
+        now: Nanos,
+        local: usize,
+        (from, to): (u64, u64),
+        (thread, sync): (u32, bool),
+        waiter: Waiter,
+    ) {
+        for run in self.layout.runs(local, from, to) {
+            let mut offset = run.offset;
+            let end = run.offset + run.len;
+            while offset < end {
+                let len = (end - offset).min(self.sectors_max * SECTOR_BYTES);
+                let lba = run.lba.0 + (offset - run.offset) / SECTOR_BYTES;
+                let mut r = request(Op::Write, sync, lba, len.div_ceil(SECTOR_BYTES), thread, now);
+                r.waiters.push(waiter);
+                self.writes += 1;
+                self.enter(now, r, Pages { file: u32::MAX, from: 0, to: 0 });
+                offset += len;
+            }
+        }
+    }
+
+    /// Writes blocks of the journal, which ext4 puts in the middle of the disk.
+    pub(crate) fn write_journal(
+        &mut self,
+        now: Nanos,
+        (block, blocks): (u64, u64),
+        thread: u32,
+        waiter: Waiter,
+    ) {
+        let lba = self.journal + block * (PAGE / SECTOR_BYTES);
+        let mut r = request(Op::Write, true, lba, blocks * (PAGE / SECTOR_BYTES), thread, now);
+        r.waiters.push(waiter);
+        self.writes += 1;
+        self.enter(now, r, Pages { file: u32::MAX, from: 0, to: 0 });
+    }
+
+    /// Lets the drive empty its write cache; `false`, and nothing, if it has none: what it has acknowledged
+    /// is on its medium.
+    pub(crate) fn flush(&mut self, now: Nanos, thread: u32, waiter: Waiter) -> bool {
+        if !self.caches_writes {
+            return false;
+        }
+        if self.busy_since.is_none() {
+            self.ends_pause(now);
+            self.busy_since = Some(now);
+        }
+        let mut r = request(Op::Flush, true, 0, 1, thread, now);
+        r.waiters.push(waiter);
+        let id = self.keep(r);
+        self.flushes.push_back(id);
+        self.writes += 1;
+        true
+    }
+
+    /// Write requests and flushes that wait or are with the drive.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes as u64
+    }
+
+    /// Write requests that writeback may have at once: three quarters of the queue, as mq-deadline's
+    /// `async_depth` leaves the rest to reads.
+    pub(crate) fn writes_max(&self) -> usize {
+        (self.requests_max * 3 / 4).max(1)
+    }
+
+    /// What the files of `/sys/block` tell: writes and flushes that the drive has; since the last look, bytes
+    /// written, and whether its cache was flushed.
+    pub(crate) fn look_at_writes(&mut self) -> (u64, u64, bool) {
+        let sent = self.sent.iter().filter(|&&id| !self.request(id).reads()).count();
+        let (bytes, flushed) = std::mem::take(&mut self.written);
+        (sent as u64, bytes, flushed)
+    }
+
+    fn enter(&mut self, now: Nanos, new: Request, pages: Pages) {
+        let Request { op, sync, lba, sectors, .. } = new;
         if self.busy_since.is_none() {
             self.ends_pause(now);
             self.busy_since = Some(now);
@@ -254,9 +376,10 @@ impl Disk {
         // Behind a request that has not gone out yet.
         let outside = self.outside.iter().map(|id| self.view(*id));
         let candidates = self.views.iter().copied().chain(outside);
-        let behind = candidates
-            .take_while(|_| self.merges)
-            .position(|view| view.end == lba && view.end - view.lba + sectors <= self.sectors_max);
+        let behind = candidates.take_while(|_| self.merges).position(|view| {
+            let same = (view.write, view.sync) == (op == Op::Write, sync);
+            same && view.end == lba && view.end - view.lba + sectors <= self.sectors_max
+        });
         if let Some(i) = behind {
             let id =
                 if i < self.waiting.len() { self.waiting[i] } else { self.outside[i - self.waiting.len()] };
@@ -266,10 +389,20 @@ impl Disk {
             let request = self.requests[id as usize].as_mut().expect("a waiting request exists");
             request.sectors += sectors;
             request.pages.push(pages);
+            self.writes -= usize::from(op == Op::Write);
             return;
         }
-        let request = Request { lba, sectors, pages: vec![pages], waiters: Vec::new(), thread, since: now };
-        let id = match self.free.pop() {
+        let id = self.keep(Request { pages: vec![pages], ..new });
+        self.scheduler.arrived(now, &self.view(id));
+        if self.waiting.len() < self.requests_max {
+            self.admit(id);
+        } else {
+            self.outside.push_back(id);
+        }
+    }
+
+    fn keep(&mut self, request: Request) -> u32 {
+        match self.free.pop() {
             Some(id) => {
                 self.requests[id as usize] = Some(request);
                 id
@@ -278,12 +411,6 @@ impl Disk {
                 self.requests.push(Some(request));
                 (self.requests.len() - 1) as u32
             }
-        };
-        self.scheduler.arrived(now, &self.view(id));
-        if self.waiting.len() < self.requests_max {
-            self.admit(id);
-        } else {
-            self.outside.push_back(id);
         }
     }
 
@@ -294,7 +421,8 @@ impl Disk {
 
     fn view(&self, id: u32) -> Waiting {
         let r = self.request(id);
-        Waiting { lba: r.lba, end: r.lba + r.sectors, thread: r.thread, since: r.since }
+        let (write, sync) = (r.op == Op::Write, r.sync);
+        Waiting { lba: r.lba, end: r.lba + r.sectors, thread: r.thread, since: r.since, write, sync }
     }
 
     fn request(&self, id: u32) -> &Request {
@@ -319,6 +447,15 @@ impl Disk {
     pub(crate) fn pump(&mut self, now: Nanos) -> Option<Nanos> {
         let mut idle_until = None;
         while self.drives.queue_len() < self.depth {
+            if let Some(id) = self.flushes.pop_front() {
+                let flush = Command { id: u64::from(id), op: Op::Flush, lba: Lba(0), sectors: 1 };
+                if self.drives.submit(self.its(now), flush).is_err() {
+                    self.flushes.push_front(id);
+                    break;
+                }
+                self.sent.push(id);
+                continue;
+            }
             if now < self.next_send {
                 if !self.waiting.is_empty() {
                     idle_until = Some(self.next_send);
@@ -335,18 +472,14 @@ impl Disk {
                     let id = self.waiting.remove(i);
                     self.views.remove(i);
                     let r = self.request(id);
-                    let command = Command {
-                        id: u64::from(id),
-                        op: Op::Read,
-                        lba: Lba(r.lba),
-                        sectors: r.sectors as u32,
-                    };
+                    let command =
+                        Command { id: u64::from(id), op: r.op, lba: Lba(r.lba), sectors: r.sectors as u32 };
                     if self.drives.submit(self.its(now), command).is_err() {
                         // Cannot be: there was room.
                         self.outside.push_front(id);
                         break;
                     }
-                    if let Some(competitive) = &mut self.competitive {
+                    if let Some(competitive) = self.competitive.as_mut().filter(|_| command.op == Op::Read) {
                         competitive.observe(command.lba, Bytes(u64::from(command.sectors) * SECTOR_BYTES));
                     }
                     self.sent.push(id);
@@ -370,9 +503,14 @@ impl Disk {
         self.sent.retain(|&s| s != id);
         self.free.push(id);
         let request = self.requests[id as usize].take().expect("the drive hands back what it was given");
+        self.writes -= usize::from(request.op != Op::Read);
         self.account(&done, request.since);
         self.scheduler.done(now, request.thread);
-        if self.sent.is_empty() && self.waiting.is_empty() && self.outside.is_empty() {
+        if self.sent.is_empty()
+            && self.waiting.is_empty()
+            && self.outside.is_empty()
+            && self.flushes.is_empty()
+        {
             self.end_busy(done.finished);
         }
         Some(request)
@@ -405,8 +543,18 @@ impl Disk {
     fn account(&mut self, done: &Completion, since: Nanos) {
         let s = &mut self.stats;
         let bytes = u64::from(done.sectors) * SECTOR_BYTES;
-        s.reads += 1;
-        s.read_bytes += bytes;
+        match done.op {
+            Op::Read => (s.reads, s.read_bytes) = (s.reads + 1, s.read_bytes + bytes),
+            Op::Write => {
+                (s.writes, s.write_bytes) = (s.writes + 1, s.write_bytes + bytes);
+                self.written.0 += bytes;
+            }
+            Op::Flush => {
+                s.flushes += 1;
+                self.written.1 = true;
+                return;
+            }
+        }
         if self.head == done.lba.0 {
             self.sequence += bytes;
         } else {
@@ -438,6 +586,8 @@ impl Disk {
         self.end_sequence();
         self.sequence = 0;
         let mut stats = self.stats.clone();
+        let write_time = self.drives.write_time() - self.write_time_before;
+        stats.write_ns = (write_time.0 as f64 / self.speedup) as u64;
         if !self.drives.layout().spec().is_single() {
             stats.members = self.drives.stats(self.its(now));
         }
@@ -454,6 +604,7 @@ impl Disk {
     pub(crate) fn reset(&mut self, now: Nanos) {
         self.stats = DiskStats::default();
         self.drives.reset_stats(self.its(now));
+        self.write_time_before = self.drives.write_time();
         self.zero = now;
         self.sequence = 0;
     }

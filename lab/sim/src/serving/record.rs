@@ -128,6 +128,27 @@ pub struct FileSetReport {
     pub share: f64,
 }
 
+/// What the writers beside the load had after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WriterReport {
+    /// Megabytes (10^6) a second that they wrote into the page cache, of all disks.
+    pub mb_per_s: f64,
+    /// The same that they would have if nothing held them up.
+    pub asked_mb_per_s: f64,
+    /// The one over the other; above 1 where they made up for the time before.
+    pub of_asked: f64,
+    /// Calls of `fsync`, with one that was under way at the end.
+    pub fsyncs: u64,
+    /// Median of their time, milliseconds.
+    pub fsync_p50_ms: f64,
+    /// 99th percentile.
+    pub fsync_p99_ms: f64,
+    /// The longest.
+    pub fsync_max_ms: f64,
+    /// Part of the time in which the heads went to what was written, and wrote it.
+    pub disk_share: f64,
+}
+
 /// What reuse saves: bytes that come from the disk for what readers use after the warm-up. Both caches take
 /// the readers' own string of uses, have all the memory, and read nothing ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -213,6 +234,8 @@ pub struct Report {
     pub events: u64,
     /// What a file set had beside the load.
     pub file_set: Option<FileSetReport>,
+    /// What a writer had beside the load.
+    pub writer: Option<WriterReport>,
     /// What was seen of a node every so often; nothing of other loads.
     pub looks: Vec<Look>,
 }
@@ -288,6 +311,7 @@ impl Report {
             series: r.seconds.iter().map(|b| *b as f64 / 1e6).collect(),
             events,
             file_set: None,
+            writer: None,
             looks: Vec::new(),
         }
     }
@@ -327,6 +351,7 @@ impl Report {
             "failures": { "by_kind": { "timeout": self.failures } },
             "series_mb_per_s": self.series,
             "file_set": self.file_set,
+            "writer": self.writer,
         })
     }
 

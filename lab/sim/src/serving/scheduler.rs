@@ -2,12 +2,16 @@
 //!
 //! - `none`: as they came.
 //! - `mq-deadline` (and the deadline scheduler before it): by rising address, batch after batch of 16; a read
-//!   older than 500 ms starts the next batch.
+//!   older than 500 ms starts the next batch. A batch is of reads or of writes. Reads go first, but after two
+//!   batches of reads that writes waited for, writes have one, from the oldest on if that has waited for 5 s
+//!   (`block/mq-deadline.c`, `__dd_dispatch_request`). Writes of an fsync are as any.
 //! - `bfq`: a queue a thread. One thread is served at a time, for up to 100 ms; when it
 //!   has nothing queued the disk is kept idle for up to 8 ms if its last requests were sequential, because
 //!   its next one is probably near. Threads that seek are served without waiting. This is the common core of
 //!   CFQ and BFQ for threads of equal weight; BFQ's budgets in sectors, its favours for interactive threads
-//!   and queue merging are left out.
+//!   and queue merging are left out. Writes that no program waits for have one queue, which pays three times
+//!   for what it is served (`bfq_async_charge_factor`) and is never waited for. Writes of an fsync are those
+//!   of its thread.
 //! - `cfq`: the same as CFQ of Linux 3.2 has it: whether a thread seeks is remembered over its last 32
 //!   requests, from one of its turns to the next (`seek_history`).
 //! - `anticipatory`: a file of its own ([`anticipatory`]).
@@ -23,6 +27,12 @@ use seekless_base::Nanos;
 const BATCH: u32 = 16;
 /// Age at which a read starts the next batch (`read_expire`).
 const EXPIRE: Nanos = Nanos::from_millis(500);
+/// Age at which a write starts the next batch of writes (`write_expire`).
+const WRITE_EXPIRE: Nanos = Nanos::from_secs(5);
+/// Batches of reads that writes wait for at most (`writes_starved`).
+const WRITES_STARVED: u32 = 2;
+/// How many times BFQ charges what no program waits for (`bfq_async_charge_factor`).
+const ASYNC_CHARGE: u64 = 3;
 /// How long a thread may be served in one go (`slice_sync`).
 const SLICE: Nanos = Nanos::from_millis(100);
 /// How long the disk is kept idle for it (`slice_idle`).
@@ -83,6 +93,10 @@ pub struct Waiting {
     pub thread: u32,
     /// When it came.
     pub since: Nanos,
+    /// To the disk.
+    pub write: bool,
+    /// A program waits for it.
+    pub sync: bool,
 }
 
 /// What to do.
@@ -100,9 +114,13 @@ pub enum Pick {
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     kind: Kind,
-    /// Where the last request given to the drive ended.
-    head: u64,
+    /// Where the last read and the last write given to the drive ended.
+    heads: [u64; 2],
     in_batch: u32,
+    /// The batch is of writes.
+    writes: bool,
+    /// Batches of reads that writes have waited for.
+    starved: u32,
     served: Option<Served>,
     last_thread: u32,
     anticipatory: Anticipatory,
@@ -133,8 +151,10 @@ impl Scheduler {
     pub fn new(kind: Kind) -> Scheduler {
         Scheduler {
             kind,
-            head: 0,
+            heads: [0; 2],
             in_batch: 0,
+            writes: false,
+            starved: 0,
             served: None,
             last_thread: 0,
             anticipatory: Anticipatory::default(),
@@ -152,7 +172,7 @@ impl Scheduler {
             Kind::Anticipatory => self.anticipatory.pick(now, waiting),
         };
         if let Pick::Take(i) = pick {
-            self.head = waiting[i].end;
+            self.heads[usize::from(waiting[i].write)] = waiting[i].end;
         }
         pick
     }
@@ -189,22 +209,35 @@ impl Scheduler {
         if waiting.is_empty() {
             return Pick::Idle;
         }
-        let next =
-            (0..waiting.len()).filter(|&i| waiting[i].lba >= self.head).min_by_key(|&i| (waiting[i].lba, i));
-        let expired = waiting[0].since + EXPIRE <= now;
-        let chosen = match next {
-            Some(i) if self.in_batch < BATCH || !expired => i,
-            // A new batch: from the oldest.
-            _ => {
-                self.in_batch = 0;
-                0
-            }
+        let there = |writes: bool| waiting.iter().any(|w| w.write == writes);
+        let next = |writes: bool| {
+            let head = self.heads[usize::from(writes)];
+            let ahead = (0..waiting.len()).filter(|&i| waiting[i].write == writes && waiting[i].lba >= head);
+            ahead.min_by_key(|&i| (waiting[i].lba, i))
         };
-        if self.in_batch >= BATCH {
-            self.in_batch = 0;
+        if self.in_batch < BATCH
+            && let Some(i) = next(self.writes)
+        {
+            self.in_batch += 1;
+            return Pick::Take(i);
         }
-        self.in_batch += 1;
-        Pick::Take(chosen)
+        // A new batch.
+        self.writes = match (there(false), there(true)) {
+            (true, true) => {
+                let starve = self.starved < WRITES_STARVED;
+                self.starved += u32::from(starve);
+                !starve
+            }
+            (reads, _) => !reads,
+        };
+        if self.writes {
+            self.starved = 0;
+        }
+        let oldest = waiting.iter().position(|w| w.write == self.writes).unwrap_or(0);
+        let expire = if self.writes { WRITE_EXPIRE } else { EXPIRE };
+        let expired = waiting[oldest].since + expire <= now;
+        self.in_batch = 1;
+        Pick::Take(next(self.writes).filter(|_| !expired).unwrap_or(oldest))
     }
 
     fn fair(&mut self, now: Nanos, waiting: &[Waiting], busy: usize) -> Pick {
@@ -216,7 +249,10 @@ impl Scheduler {
                 Some(i) if now < served.until => {
                     served.seeky = match self.kind {
                         Kind::Cfq => self.seeks(served.thread),
-                        _ => waiting[i].lba.abs_diff(served.end) > SEEK_SECTORS,
+                        _ => {
+                            let alone = waiting[i].write && !waiting[i].sync;
+                            alone || waiting[i].lba.abs_diff(served.end) > SEEK_SECTORS
+                        }
                     };
                     served.end = waiting[i].end;
                     served.idle_since = None;
@@ -247,9 +283,12 @@ impl Scheduler {
         let chosen = (0..waiting.len()).min_by_key(|&i| (turn(waiting[i].thread), waiting[i].lba, i));
         let i = chosen.unwrap_or(0);
         let w = waiting[i];
-        let seeky = self.seeks(w.thread);
+        let alone = w.write && !w.sync;
+        // Nothing is waited for in the queue of what no program waits for.
+        let seeky = alone || self.seeks(w.thread);
+        let slice = Nanos(SLICE.0 / if alone { ASYNC_CHARGE } else { 1 });
         self.served =
-            Some(Served { thread: w.thread, until: now + SLICE, end: w.end, seeky, idle_since: None });
+            Some(Served { thread: w.thread, until: now + slice, end: w.end, seeky, idle_since: None });
         Pick::Take(i)
     }
 }
@@ -259,7 +298,7 @@ mod tests {
     use super::*;
 
     fn at(lba: u64, thread: u32, since_ms: u64) -> Waiting {
-        Waiting { lba, end: lba + 8, thread, since: Nanos::from_millis(since_ms) }
+        Waiting { lba, end: lba + 8, thread, since: Nanos::from_millis(since_ms), write: false, sync: true }
     }
 
     fn order(kind: Kind, now_ms: u64, mut waiting: Vec<Waiting>) -> Vec<u64> {
@@ -288,7 +327,7 @@ mod tests {
         // Twenty ahead of the head keep it going; after sixteen the oldest, which is behind, has its turn.
         let mut queue = vec![at(5, 9, 0)];
         let mut scheduler = Scheduler::new(Kind::Deadline);
-        scheduler.head = 10;
+        scheduler.heads[0] = 10;
         queue.extend((1..=20).map(|i| at(100 * i, 1, 600)));
         let mut served = 0;
         loop {
@@ -299,6 +338,40 @@ mod tests {
             served += 1;
         }
         assert_eq!(served, 16);
+    }
+
+    #[test]
+    fn deadline_gives_writes_one_batch_after_two_of_reads() {
+        let mut queue: Vec<Waiting> = (1..=100).map(|i| at(100 * i, 1, 0)).collect();
+        let write = |lba| Waiting { write: true, sync: false, ..at(lba, 2, 0) };
+        queue.extend((1..=40).map(|i| write(50_000 + 100 * i)));
+        let mut scheduler = Scheduler::new(Kind::Deadline);
+        let mut ops = Vec::new();
+        for _ in 0..96 {
+            let Pick::Take(i) = scheduler.pick(Nanos::ZERO, &queue, 0) else { panic!() };
+            ops.push(queue.remove(i).write);
+        }
+        let turns: Vec<(bool, usize)> =
+            ops.chunk_by(|a, b| a == b).map(|chunk| (chunk[0], chunk.len())).collect();
+        // The first batch is nobody's choice.
+        assert_eq!(turns, [(false, 48), (true, 16), (false, 32)]);
+    }
+
+    #[test]
+    fn fair_gives_writeback_a_third_of_a_slice() {
+        let write = |lba| Waiting { write: true, sync: false, ..at(lba, 2, 0) };
+        let mut scheduler = Scheduler::new(Kind::Fair);
+        let queue = [write(100), write(108), at(9_000_000, 1, 0)];
+        // Thread 1 has its turn first, then writeback.
+        let start = Nanos::from_millis(1);
+        assert_eq!(scheduler.pick(start, &queue, 0), Pick::Take(2));
+        let queue = [write(100), write(108), write(116), at(9_500_000, 3, 0)];
+        let turn = start + IDLE;
+        assert_eq!(scheduler.pick(start, &queue[..3], 0), Pick::Wait(turn), "thread 1 may go on");
+        assert_eq!(scheduler.pick(turn, &queue, 0), Pick::Take(0));
+        assert_eq!(scheduler.pick(turn, &queue[1..], 0), Pick::Take(0));
+        let over = turn + Nanos(SLICE.0 / ASYNC_CHARGE);
+        assert_eq!(scheduler.pick(over, &queue[2..], 0), Pick::Take(1), "another has its turn");
     }
 
     #[test]

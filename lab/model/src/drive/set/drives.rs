@@ -186,6 +186,11 @@ impl DriveSet {
         self.spindles.iter().map(|s| s.stats(now)).collect()
     }
 
+    /// [`crate::drive::Drive::write_time`] of all spindles.
+    pub fn write_time(&self) -> Nanos {
+        self.spindles.iter().fold(Nanos::ZERO, |sum, s| sum + s.write_time())
+    }
+
     /// Sets the spindles' counters to zero.
     pub fn reset_stats(&mut self, now: Nanos) {
         self.spindles.iter_mut().for_each(|s| s.reset(now));
@@ -405,6 +410,7 @@ impl DriveSet {
                 match command.op {
                     Op::Read => planner.read(start, end, &mut choose),
                     Op::Write => planner.write(start, end),
+                    Op::Flush => Ok(planner.flush()),
                 }
             }
             What::Rebuild(member, upto) => match self.health[member as usize] {
@@ -430,7 +436,19 @@ impl DriveSet {
     fn begin(&mut self, work: u64, phase: &Phase) {
         let now = Nanos(self.clock);
         let mut commands = 0;
+        let each = self.layout.spec().actuators;
         for &Extent { member, start, end } in &phase.extents {
+            if phase.op == Op::Flush {
+                for spindle in member * each..(member + 1) * each {
+                    let id = self.next_id;
+                    self.next_id += 1;
+                    self.parts.insert(id, work);
+                    let command = Command { id, op: Op::Flush, lba: Lba(0), sectors: 1 };
+                    self.spindles[spindle as usize].submit(now, command);
+                    commands += 1;
+                }
+                continue;
+            }
             let mut at = start;
             while at < end {
                 let (spindle, lba, together) = self.spindle_of(member, at);

@@ -99,6 +99,14 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A flush goes to every member that can be written.
+    pub(super) fn flush(&self) -> Vec<Phase> {
+        let members = 0..self.health.len() as u32;
+        let extents =
+            members.filter(|&m| self.can_write(m)).map(|member| Extent { member, start: 0, end: 1 });
+        phases([(Op::Flush, extents.collect())])
+    }
+
     /// How sectors `[start, end)` of the set are written.
     pub(super) fn write(&self, start: u64, end: u64) -> Result<Vec<Phase>, Lost> {
         if matches!(self.layout.spec().kind, SetKind::Raid5 | SetKind::Raid6) {

@@ -94,6 +94,7 @@ impl Spindle {
         match done.op {
             Op::Read => (s.reads, s.read_bytes) = (s.reads + 1, s.read_bytes + bytes),
             Op::Write => (s.writes, s.write_bytes) = (s.writes + 1, s.write_bytes + bytes),
+            Op::Flush => {}
         }
         s.seek_ns += done.service.seek.0;
         s.rotation_ns += done.service.rotation.0;
@@ -103,6 +104,10 @@ impl Spindle {
             s.busy_ns += now.since(since).0;
         }
         Some(done)
+    }
+
+    pub(super) fn write_time(&self) -> Nanos {
+        self.drive.write_time()
     }
 
     /// Takes back what the drive has not been given yet.

@@ -8,6 +8,7 @@ mod file_sets;
 mod next_files;
 mod node;
 mod server;
+mod writer;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ use super::server::Pool;
 use events::EventQueue;
 use file_sets::SetReader;
 use node::{NodeState, PAST};
+use writer::Writer;
 
 #[derive(Clone, Copy, Debug)]
 enum Ev {
@@ -79,6 +81,12 @@ enum Ev {
     Took(u32, u64),
     /// A read past the page cache has come further.
     Past(u64),
+    /// The writer of a disk calls `write`.
+    Write(u32),
+    /// The flusher of a disk looks for old pages.
+    Flusher(u32),
+    /// The engine's driver looks at what waits to be written to a disk.
+    SeeWrites(u32),
     /// The warm-up is over.
     Zero,
 }
@@ -172,6 +180,8 @@ struct Machine<'a> {
     node: Option<NodeState>,
     /// One a disk, where something reads beside the load.
     file_sets: Vec<SetReader>,
+    /// One a disk, where something writes beside the load.
+    writers: Vec<Writer>,
     record: Recorder,
     cache_before: super::cache::Counts,
     /// Uses of blocks before the measurement.
@@ -242,9 +252,12 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
 impl<'a> Machine<'a> {
     fn new(config: &'a Config, catalogue: &'a Catalogue) -> Result<Machine<'a>, String> {
         let sizes = || catalogue.videos().iter().map(|v| v.size.0);
-        let all = config.disks.iter().flat_map(|_| sizes());
+        let of_writers = config.disks.iter().filter_map(|_| config.writer.map(|w| w.file.0));
+        let all = config.disks.iter().flat_map(|_| sizes()).chain(of_writers);
         let kernel = &config.kernel;
-        let disks = config.disks.iter().map(|d| Disk::new(d, kernel, sizes(), &config.load));
+        // The file of a disk's writer comes behind the library's.
+        let written = config.writer.map(|w| w.file.0);
+        let disks = config.disks.iter().map(|d| Disk::new(d, kernel, sizes().chain(written), &config.load));
         let disks = disks.collect::<Result<Vec<_>, String>>()?;
         let engines: Vec<Engine> = match &config.engine {
             Some(e) => {
@@ -283,6 +296,7 @@ impl<'a> Machine<'a> {
                 _ => None,
             },
             file_sets: Vec::new(),
+            writers: Vec::new(),
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
             uses_before: 0,
@@ -323,6 +337,7 @@ impl<'a> Machine<'a> {
             }
         }
         self.begin_file_sets();
+        self.begin_writers();
         if let Load::Tree(tree) = &self.config.load {
             let mut left = tree.folders.taken(tree.taking, |file| self.disks[0].lba(file as usize, 0).0);
             left.reverse();
@@ -396,7 +411,8 @@ impl<'a> Machine<'a> {
 
     fn report(mut self) -> Report {
         let now = self.now;
-        let disks = self.disks.iter_mut().map(|d| d.stats(now)).collect();
+        let disks: Vec<super::DiskStats> = self.disks.iter_mut().map(|d| d.stats(now)).collect();
+        let writer = self.writer_report(disks.iter().map(|d| d.write_ns).sum());
         let since = |e: &Engine| {
             let stats = e.policy.stats();
             Stats { ledger: stats.ledger - e.totals_before, ..stats }
@@ -416,8 +432,12 @@ impl<'a> Machine<'a> {
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
         let report = Report::of(&self.record, now, disks, engines, cache, self.events, sessions);
-        let reuse = Reuse::of(&self.cache, self.uses_before, self.record.bytes, &report.cache);
-        Report { file_set, reuse, ..report }
+        // What a writer writes is used too, and is no reader's.
+        let reuse = match self.writers.is_empty() {
+            true => Reuse::of(&self.cache, self.uses_before, self.record.bytes, &report.cache),
+            false => Reuse::default(),
+        };
+        Report { file_set, writer, reuse, ..report }
     }
 
     fn handle(&mut self, event: Ev) {
@@ -455,6 +475,9 @@ impl<'a> Machine<'a> {
                 self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
             }
             Ev::Took(number, block) => self.took(number, block),
+            Ev::Write(disk) => self.write(disk),
+            Ev::Flusher(disk) => self.flusher(disk),
+            Ev::SeeWrites(disk) => self.see_writes(disk),
             Ev::Past(id) => self.past_on(ReadId(id)),
             Ev::Zero => {
                 for disk in &mut self.disks {
@@ -485,19 +508,21 @@ impl<'a> Machine<'a> {
             if let Some(node) = &mut self.node {
                 node.read(request.bytes());
             }
-            for p in request.pages.iter().filter(|p| p.file < PAST) {
+            for p in request.pages.iter().filter(|p| p.file < PAST && request.reads()) {
                 self.cache.ready(p.file, p.from, p.to);
             }
-            let at = self.now + self.config.costs.wake;
+            let (at, bytes) = (self.now + self.config.costs.wake, request.bytes());
             for waiter in request.waiters {
-                self.plan(
-                    at,
-                    match waiter {
-                        Waiter::Connection(c) => Ev::WakeConnection(c),
-                        Waiter::Read(e, id) => Ev::WakeRead(e, id),
-                        Waiter::Past(id) => Ev::Past(id),
-                    },
-                );
+                let event = match waiter {
+                    Waiter::Connection(c) => Ev::WakeConnection(c),
+                    Waiter::Read(e, id) => Ev::WakeRead(e, id),
+                    Waiter::Past(id) => Ev::Past(id),
+                    Waiter::Writer(disk, what) => {
+                        self.written(disk, what, bytes);
+                        continue;
+                    }
+                };
+                self.plan(at, event);
             }
         }
         self.pump(disk);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn at(lba: u64, thread: u32, since_ms: u64) -> Waiting {
-        Waiting { lba, end: lba + 256, thread, since: Nanos::from_millis(since_ms) }
+        Waiting { lba, end: lba + 256, thread, since: Nanos::from_millis(since_ms), write: false, sync: true }
     }
 
     /// A thread that has read two requests in a row, with nothing more queued, at 2 ms.

@@ -1,0 +1,336 @@
+//! What the engine leaves to writes, on a disk whose scheduler prefers reads.
+
+mod common;
+
+use common::{Logged, replay};
+use proptest::prelude::*;
+use seekless_base::{Bytes, Lba, Nanos};
+use seekless_policy::{
+    Access, Action, AheadConfig, Config, Demand, Event, FileId, Outcome, ReadId, Request, RequestId, Taken,
+    WRITES_BELIEVED, Writes,
+};
+
+const K: u64 = 1 << 10;
+const M: u64 = 1 << 20;
+const MS: u64 = 1_000_000;
+
+/// Of the modelled disk: bytes a second, and time of a switch.
+const RATE: u64 = 100 * M;
+const SWITCH: Nanos = Nanos::from_millis(15);
+
+/// How often the driver looks.
+const LOOK: Nanos = Nanos::from_millis(5);
+
+/// A disk with closed-loop readers and one writer.
+struct Disk {
+    logged: Logged,
+    flights: Vec<(Nanos, ReadId, u64)>,
+    /// Where each reader is.
+    readers: Vec<u64>,
+    next: u64,
+    waiting: Vec<(RequestId, usize)>,
+    /// Time of writing that is still to do, and how often as much is added; the time done.
+    to_write: Nanos,
+    written: Nanos,
+    synced: bool,
+    /// Whether reads in flight and writes share the disk equally; else writes get nothing beside reads.
+    shares: bool,
+    /// Total length of the pieces that were read, and their number; the longest time that a write waited.
+    read: u64,
+    pieces: u64,
+    waits_since: Option<Nanos>,
+    longest_wait: Nanos,
+    in_flight_max: usize,
+}
+
+impl Disk {
+    fn new(writers: Option<f64>, readers: usize) -> Disk {
+        Disk::of(writers, readers, Bytes::mib(4))
+    }
+
+    fn of(writers: Option<f64>, readers: usize, prefetch: Bytes) -> Disk {
+        let config = Config {
+            prefetch,
+            read_max: Bytes::mib(32),
+            writers,
+            small_in_flight: 32,
+            ahead: Some(AheadConfig::default()),
+            ..Config::default()
+        };
+        let mut disk = Disk {
+            logged: Logged::new(config),
+            flights: Vec::new(),
+            readers: vec![0; readers],
+            next: 0,
+            waiting: Vec::new(),
+            to_write: Nanos::ZERO,
+            written: Nanos::ZERO,
+            synced: false,
+            shares: false,
+            read: 0,
+            pieces: 0,
+            waits_since: None,
+            longest_wait: Nanos::ZERO,
+            in_flight_max: 0,
+        };
+        (0..readers).for_each(|reader| disk.ask(reader));
+        disk
+    }
+
+    fn ask(&mut self, reader: usize) {
+        self.next += 1;
+        let (id, offset) = (RequestId(self.next), self.readers[reader]);
+        self.waiting.push((id, reader));
+        self.logged.handle(Event::Request(Request {
+            id,
+            file: FileId { dev: 8, ino: reader as u64 },
+            from: offset,
+            offset,
+            len: M,
+            file_size: 1 << 40,
+            lba: Some(Lba(reader as u64 * 100_000_000 + offset / 512)),
+            demand: Demand::default(),
+        }));
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.logged.poll() {
+            match action {
+                Action::Read { id, len, .. } => {
+                    let takes = SWITCH + Nanos::from_secs_f64(len as f64 / RATE as f64);
+                    self.flights.push((takes, id, len));
+                    self.in_flight_max = self.in_flight_max.max(self.flights.len());
+                    (self.read, self.pieces) = (self.read + len, self.pieces + 1);
+                }
+                Action::Answer { request, .. } => {
+                    if let Some(at) = self.waiting.iter().position(|w| w.0 == request) {
+                        let (_, reader) = self.waiting.remove(at);
+                        let offset = self.readers[reader];
+                        self.readers[reader] += M;
+                        self.logged.handle(Event::Access(Access {
+                            file: FileId { dev: 8, ino: reader as u64 },
+                            offset,
+                            len: M,
+                            file_size: 1 << 40,
+                            lba: None,
+                            taken: Taken::All,
+                        }));
+                        self.ask(reader);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn report(&mut self, bytes: u64) {
+        let waiting = u64::from(self.to_write > Nanos::ZERO);
+        self.logged.handle(Event::Writes(Writes { waiting, synced: self.synced, bytes }));
+        self.act();
+    }
+
+    /// Lets a millisecond pass.
+    fn pass(&mut self) {
+        let step = Nanos(MS);
+        self.logged.now += step;
+        let waits = self.to_write > Nanos::ZERO;
+        let part = match (waits, self.flights.is_empty(), self.shares) {
+            (false, ..) => Nanos::ZERO,
+            (_, true, _) => step,
+            (_, false, true) => Nanos(step.0 / 2),
+            (_, false, false) => Nanos::ZERO,
+        };
+        let before = self.to_write;
+        self.written += part.min(self.to_write);
+        self.to_write = self.to_write.since(part);
+        if part > Nanos::ZERO || !waits {
+            self.waits_since = None;
+        } else {
+            let since = *self.waits_since.get_or_insert(self.logged.now - step);
+            self.longest_wait = self.longest_wait.max(self.logged.now - since);
+        }
+        if let Some(first) = self.flights.first_mut() {
+            first.0 = first.0.since(step - part);
+            if first.0 == Nanos::ZERO {
+                let (_, read, _) = self.flights.remove(0);
+                self.logged.handle(Event::Done { read, outcome: Outcome::Ok });
+            }
+        } else if self.logged.engine.next_deadline().is_some_and(|at| at <= self.logged.now) {
+            self.logged.handle(Event::Tick);
+        }
+        self.act();
+        let looks = self.logged.now.0.is_multiple_of(LOOK.0);
+        if (before > Nanos::ZERO) != (self.to_write > Nanos::ZERO) || (waits && looks) {
+            self.report(part.0 / 10);
+        }
+    }
+
+    /// Runs this long; a writer adds `each` every `every`.
+    fn run(&mut self, seconds: u64, each: Nanos, every: Nanos) {
+        self.act();
+        let end = self.logged.now + Nanos::from_secs(seconds);
+        let mut due = self.logged.now;
+        while self.logged.now < end {
+            if self.logged.now >= due && each > Nanos::ZERO {
+                due = self.logged.now + every;
+                self.to_write += each;
+                self.report(0);
+            }
+            self.pass();
+        }
+    }
+
+    fn saturate(&mut self, seconds: u64) {
+        self.run(seconds, Nanos::from_secs(seconds), Nanos::from_secs(seconds));
+    }
+}
+
+#[test]
+fn a_writer_that_never_stops_has_its_share_and_no_more() {
+    for share in [0.1, 0.25, 0.5, 0.9] {
+        let mut disk = Disk::new(Some(share), 20);
+        disk.saturate(60);
+        let part = disk.written.as_secs_f64() / 60.0;
+        assert!((0.98..1.15).contains(&(part / share)), "{part} of {share}");
+        let stats = disk.logged.engine.stats().writers;
+        let counted = stats.disk_time.as_secs_f64() / stats.busy.as_secs_f64();
+        assert!((counted / part - 1.0).abs() < 0.05, "{counted} is counted of {part}");
+        assert!(stats.held_back > 0);
+        replay(&disk.logged.log);
+    }
+}
+
+#[test]
+fn without_the_rule_such_a_writer_starves() {
+    let mut disk = Disk::new(None, 20);
+    disk.saturate(20);
+    assert!(disk.written < Nanos::from_millis(200), "{:?}", disk.written);
+}
+
+#[test]
+fn what_writers_get_beside_reads_counts_for_them() {
+    // The scheduler gives half of the time of each piece to the writes: they have their share already.
+    let mut disk = Disk::new(Some(0.5), 20);
+    disk.shares = true;
+    disk.saturate(60);
+    let part = disk.written.as_secs_f64() / 60.0;
+    assert!((0.45..0.6).contains(&part), "{part}");
+}
+
+#[test]
+fn a_write_waits_for_one_piece_and_gets_all_that_it_asks_for() {
+    let mut disk = Disk::new(Some(0.5), 50);
+    disk.run(60, Nanos::from_millis(40), Nanos::from_millis(200));
+    // A piece, with the tail of a file of less than half of one.
+    let piece = SWITCH + Nanos::from_secs_f64(6.0 * M as f64 / RATE as f64);
+    assert!(disk.longest_wait <= piece + LOOK, "{:?} for pieces of {piece:?}", disk.longest_wait);
+    assert!(disk.to_write <= Nanos::from_millis(80), "{:?} is left", disk.to_write);
+    assert_eq!(disk.in_flight_max, 1);
+    // The readers have nearly all of the rest.
+    let alone = Disk::new(Some(0.5), 50);
+    let [beside, alone] = [disk, {
+        let mut alone = alone;
+        alone.run(60, Nanos::ZERO, Nanos::ZERO);
+        alone
+    }]
+    .map(|disk| disk.read as f64);
+    assert!(beside / alone > 0.9 * 0.8, "{}", beside / alone);
+}
+
+#[test]
+fn pieces_are_shorter_while_programs_sync_but_not_short() {
+    let len = |synced| {
+        let mut disk = Disk::of(Some(0.5), 1, Bytes::mib(32));
+        (disk.synced, disk.to_write) = (synced, Nanos::from_secs(1000));
+        disk.run(60, Nanos(MS), Nanos::from_secs(60));
+        disk.read / disk.pieces
+    };
+    let (usual, synced) = (len(false), len(true));
+    assert!(synced < usual / 4 * 3, "{synced} of {usual}");
+    assert!(synced > 2 * M, "{synced} of {usual}");
+}
+
+#[test]
+fn small_reads_go_one_by_one_beside_writes() {
+    let mut s = Logged::new(Config { small_in_flight: 32, ..Config::default() });
+    s.handle(Event::Writes(Writes { waiting: 3, ..Writes::default() }));
+    for ino in 0..8u64 {
+        s.handle(Event::Request(Request {
+            id: RequestId(ino),
+            file: FileId { dev: 1, ino },
+            from: 0,
+            offset: 0,
+            len: 0,
+            file_size: 64 * K,
+            lba: Some(Lba(ino * 1000)),
+            demand: Demand::default(),
+        }));
+    }
+    let reads =
+        |s: &mut Logged| std::iter::from_fn(|| s.poll()).filter(|a| matches!(a, Action::Read { .. })).count();
+    assert_eq!(reads(&mut s), 1);
+    // Nothing waits any more.
+    s.handle(Event::Writes(Writes::default()));
+    assert_eq!(reads(&mut s), 7);
+}
+
+#[test]
+fn a_report_that_is_not_repeated_withholds_nothing_for_long() {
+    let mut disk = Disk::new(Some(0.9), 5);
+    disk.act();
+    disk.logged.handle(Event::Writes(Writes { waiting: 1, synced: true, bytes: 0 }));
+    let end = disk.logged.now + WRITES_BELIEVED + Nanos::from_millis(200);
+    while disk.logged.now < end {
+        disk.pass();
+    }
+    let before = disk.read;
+    disk.run(5, Nanos::ZERO, Nanos::ZERO);
+    let mut alone = Disk::new(None, 5);
+    alone.run(5, Nanos::ZERO, Nanos::ZERO);
+    assert!(disk.read - before >= alone.read / 10 * 9, "{} of {}", disk.read - before, alone.read);
+    assert_eq!(disk.logged.engine.stats().writers.waiting, 0);
+}
+
+#[test]
+fn a_writer_that_is_owed_nothing_gets_what_reads_leave() {
+    let mut disk = Disk::new(Some(0.0), 20);
+    disk.saturate(10);
+    assert_eq!(disk.logged.engine.stats().writers.held_back, 0);
+    assert_eq!(disk.in_flight_max, 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the load, the rule changes nothing where nobody writes.
+    #[test]
+    fn nothing_changes_where_nobody_writes(readers in 1..30usize, share in 0.0..0.9f64, seconds in 1..6u64) {
+        let mut with = Disk::new(Some(share), readers);
+        let mut without = Disk::new(None, readers);
+        for disk in [&mut with, &mut without] {
+            disk.run(seconds, Nanos::ZERO, Nanos::ZERO);
+        }
+        // All but the settings.
+        prop_assert_eq!(&with.logged.log[1..], &without.logged.log[1..]);
+    }
+
+    /// No writer has less than its share while it waits, nor waits for more than a piece, whatever it asks
+    /// for and when.
+    #[test]
+    fn no_writer_is_starved(
+        readers in 1..40usize,
+        share in 0.1..0.9f64,
+        each_ms in 1..400u64,
+        every_ms in 1..800u64,
+        shares in any::<bool>(),
+        synced in any::<bool>(),
+    ) {
+        let mut disk = Disk::new(Some(share), readers);
+        (disk.shares, disk.synced) = (shares, synced);
+        disk.run(20, Nanos::from_millis(each_ms), Nanos::from_millis(every_ms));
+        let asked = Nanos::from_millis(20_000u64.div_ceil(every_ms) * each_ms);
+        let due = asked.as_secs_f64().min(20.0 * share) - each_ms as f64 / 1e3;
+        prop_assert!(disk.written.as_secs_f64() >= 0.95 * due - 0.1, "{:?} of {due} s", disk.written);
+        replay(&disk.logged.log);
+    }
+}
