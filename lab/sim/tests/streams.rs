@@ -37,6 +37,7 @@ fn config(load: Load, door: Option<Door>) -> Config {
         costs: Costs::default(),
         load,
         file_set: None,
+        writer: None,
         warmup: Nanos::ZERO,
         length: Nanos::from_secs(40),
     }
