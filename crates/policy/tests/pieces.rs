@@ -248,7 +248,8 @@ fn swarm(door: Door, seconds: u64, piece: fn(u64) -> u64, shift: u64) -> f64 {
 
 #[test]
 fn in_the_first_minute_200_peers_have_little_read_for_them_that_they_do_not_take() {
-    let swarms: [(&str, fn(u64) -> u64, u64); 3] = [
+    type Piece = fn(u64) -> u64;
+    let swarms: [(&str, Piece, u64); 3] = [
         ("2 MiB", |_| PIECE, 0),
         ("2 MiB, shifted", |_| PIECE, 5 * BLOCK),
         ("1 to 16 MiB", |file| M << (file % 5), 0),
