@@ -213,9 +213,137 @@ fn what_was_learnt_of_pieces_is_read_whole() {
         machine.engine.stats().reads - before
     };
     let reads: Vec<u64> = (0..60).map(|number| piece(&mut machine, number)).collect();
-    assert_eq!(reads[0], 0, "nothing says that it goes on");
+    // 16 KiB and 32 KiB are left to the reader, then each read doubles what it has: 64 KiB to 2 MiB.
+    assert_eq!(reads[0], 6, "while nothing is known, as much as it has read");
     assert_eq!(reads[40..], [1; 20]);
     assert_eq!(machine.read, machine.used);
+}
+
+/// Bytes read for each byte used by 200 peers that together take what a disk delivers: each 32 KiB in 0.1 s.
+/// The pieces of file `n` have `piece(n)` bytes, and the file begins `shift` bytes before the end of one. At
+/// the end the peers finish their pieces.
+fn swarm(door: Door, seconds: u64, piece: fn(u64) -> u64, shift: u64) -> f64 {
+    let mut machine = Machine::new(auto());
+    let mut random = Numbers(11);
+    let mut peers: Vec<(FileId, Vec<u64>)> = vec![(FileId { dev: 8, ino: 0 }, Vec::new()); 200];
+    let mut step = 0;
+    while step < seconds * 10 || peers.iter().any(|(_, blocks)| !blocks.is_empty()) {
+        for (number, (file, blocks)) in peers.iter_mut().enumerate() {
+            let now = Nanos(step * 100_000_000 + number as u64 * 500_000);
+            for _ in 0..2 {
+                if blocks.is_empty() && step < seconds * 10 {
+                    *file = FileId { dev: 8, ino: 1 + random.below(FILES) };
+                    let piece = piece(file.ino);
+                    let from = random.below((FILE - shift) / piece) * piece + shift;
+                    *blocks = (0..piece / BLOCK).rev().map(|b| from + b * BLOCK).collect();
+                }
+                let Some(block) = blocks.pop() else { break };
+                machine.read(now, door, *file, block, BLOCK);
+            }
+        }
+        step += 1;
+    }
+    machine.read as f64 / machine.used as f64
+}
+
+#[test]
+fn in_the_first_minute_200_peers_have_little_read_for_them_that_they_do_not_take() {
+    type Piece = fn(u64) -> u64;
+    let swarms: [(&str, Piece, u64); 3] = [
+        ("2 MiB", |_| PIECE, 0),
+        ("2 MiB, shifted", |_| PIECE, 5 * BLOCK),
+        ("1 to 16 MiB", |file| M << (file % 5), 0),
+    ];
+    for (name, door) in [("advised", Door::Advised), ("waits", Door::Waits), ("observes", Door::Observes)] {
+        for (pieces, piece, shift) in swarms {
+            let read = swarm(door, 60, piece, shift);
+            println!("{name}, {pieces}: {read:.3}");
+            assert!(read <= 1.1, "{name}, {pieces}: {read:.3} bytes read for each that was used");
+        }
+    }
+}
+
+/// The last page of a piece that ends within a page comes with the piece, and nothing behind it.
+#[test]
+fn a_piece_that_does_not_align_is_read_to_its_last_page() {
+    let mut engine = DiskEngine::new(auto());
+    let (file, shift) = (FileId { dev: 8, ino: 1 }, 5_000);
+    let mut reads = Vec::new();
+    for number in 0..60u64 {
+        let from = (7 * number + 1) * PIECE + shift;
+        let (mut at, mut resident) = (from, from);
+        reads.clear();
+        while at < from + PIECE {
+            let now = Nanos::from_millis(number * 3_000 + (at - from) / BLOCK);
+            let len = BLOCK.min(from + PIECE - at);
+            if at + len > resident {
+                let demand = Demand { random: true, ..Demand::default() };
+                let (id, lba) = (RequestId((number << 20) + at - from), Some(Lba(at / 512)));
+                let request = Request { id, file, from: at, offset: at, len, file_size: FILE, lba, demand };
+                engine.handle(now, Event::Request(request));
+                resident = at + len;
+            }
+            while let Some(action) = engine.poll_action() {
+                if let Action::Read { id, offset, len, .. } = action {
+                    reads.push((offset, offset + len));
+                    resident = resident.max(offset + len);
+                    engine.handle(now, Event::Done { read: id, outcome: Outcome::Ok });
+                }
+            }
+            let lba = Some(Lba(at / 512));
+            let access = Access { file, offset: at, len, file_size: FILE, lba, taken: Taken::All };
+            engine.handle(now, Event::Access(access));
+            at += len;
+        }
+        if number > 40 {
+            let page = |at: u64| at / 4096 * 4096;
+            assert_eq!(reads, [(page(from), page(from + PIECE) + 4096)], "piece {number}");
+        }
+    }
+}
+
+/// A torrent is truncated while it is seeded, and grows again. Nothing is read beyond the ends that were told
+/// last, and no call is left waiting.
+#[test]
+fn a_file_truncated_while_it_is_seeded_is_not_read_beyond_its_end() {
+    const SIZES: [u64; 5] = [FILE, 300 * M + 1, 0, 5 * M, FILE];
+    for door in [Door::Advised, Door::Waits] {
+        let mut engine = DiskEngine::new(auto());
+        let file = FileId { dev: 8, ino: 1 };
+        let (mut random, mut piece) = (Numbers(3), 0);
+        for step in 0..6_000u64 {
+            let now = Nanos::from_millis(step * 20);
+            let phase = (step / 1_200) as usize;
+            let (size, told) = (SIZES[phase], SIZES[phase].max(SIZES[phase.saturating_sub(1)]));
+            if step % 40 == 0 {
+                piece = random.below(FILE / PIECE) * PIECE;
+            }
+            let offset = piece + step % 40 * BLOCK;
+            let lba = Some(Lba(offset / 512));
+            let demand = Demand { random: door == Door::Advised, ..Demand::default() };
+            let (id, len) = (RequestId(step), BLOCK);
+            let request = Request { id, file, from: offset, offset, len, file_size: size, lba, demand };
+            engine.handle(now, Event::Request(request));
+            let mut answered = false;
+            while let Some(action) = engine.poll_action() {
+                match action {
+                    Action::Read { id, offset, len, .. } => {
+                        let end = offset + len;
+                        assert!(end <= told.next_multiple_of(4096), "step {step}: read to {end} of {told}");
+                        engine.handle(now, Event::Done { read: id, outcome: Outcome::Ok });
+                    }
+                    Action::Answer { request, .. } => answered |= request == id,
+                    _ => {}
+                }
+            }
+            assert!(answered, "step {step} waits");
+            let len = BLOCK.min(size.saturating_sub(offset));
+            let access = Access { file, offset, len, file_size: size, lba, taken: Taken::All };
+            engine.handle(now, Event::Access(access));
+        }
+        let stats = engine.stats();
+        assert!(stats.bytes_unread <= stats.budget, "{} of {}", stats.bytes_unread, stats.budget);
+    }
 }
 
 /// A client that reads on from the middle of a file is served by read-ahead as ever, beside peers and after
@@ -238,9 +366,9 @@ fn a_reader_that_goes_on_is_read_ahead_for_beside_a_swarm() {
         machine.read(now, Door::Waits, file, start + block * BLOCK, BLOCK);
     }
     let after = machine.engine.stats();
-    // It may meet the end of a piece of the others once.
+    // It waits at its begin, where the others' pieces end, and once for each doubling of what it has read.
     let (misses, reads) = (after.requests - before.requests, after.reads - before.reads);
-    assert!(misses <= 2 && reads <= 20, "{misses} misses, {reads} reads");
+    assert!(misses <= 6 && reads <= 20, "{misses} misses, {reads} reads");
 }
 
 /// Viewers that begin in the middle of films read in bursts, ten seconds apart. Their silences are not ends.

@@ -213,7 +213,7 @@ fn finish(
 }
 
 fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
-    let ClosedOptions { clients, range, pick, handler } = a.closed;
+    let ClosedOptions { clients, range, pick, connections, handler } = a.closed;
     if range == Bytes::ZERO {
         return Err(Fault::new(Exit::Usage, "--range 0B asks for nothing; give a size such as 512KiB"));
     }
@@ -228,7 +228,7 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
     if let Some(handler) = handler {
         handler.check(&catalogue).map_err(|why| Fault::new(Exit::Usage, why))?;
     }
-    let spec = ClosedSpec { range, pick, random_start: true, seed: a.run.from.seed };
+    let spec = ClosedSpec { range, pick, random_start: true, connections, seed: a.run.from.seed };
     let own = json!({
         "catalogue": catalogue_config(&a.catalogue), "library_bytes": catalogue.total(),
         "library_files": catalogue.videos().len(), "clients": clients, "reader": spec, "handler": handler,

@@ -4,9 +4,11 @@
 //! Each block is then a request over HTTP, for which the server opens the file anew, so the kernel's
 //! read-ahead sees less than of a handler in the server.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use seekless_base::{Fault, Nanos};
 use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::{ClosedReader, ClosedSpec};
@@ -52,7 +54,17 @@ pub(crate) async fn clients(worker: Rc<Worker>, plan: Arc<ClosedRun>) {
     }
 }
 
-fn steps(plan: &ClosedRun, number: u32) -> Box<dyn Iterator<Item = Step> + '_> {
+/// One client: connections that share its steps.
+async fn client(worker: Rc<Worker>, plan: Arc<ClosedRun>, number: u32) {
+    let _at_work = worker.client();
+    let steps = RefCell::new(steps(&plan, number));
+    let connections = (0..plan.spec.connections.max(1)).map(|_| connection(&worker, &plan, &steps));
+    join_all(connections).await;
+}
+
+type Steps<'a> = Box<dyn Iterator<Item = Step> + 'a>;
+
+fn steps(plan: &ClosedRun, number: u32) -> Steps<'_> {
     match plan.handler {
         Some(handler) => Box::new(Requests::new(&plan.catalogue, handler, plan.spec.seed, number).flatten()),
         None => {
@@ -62,13 +74,13 @@ fn steps(plan: &ClosedRun, number: u32) -> Box<dyn Iterator<Item = Step> + '_> {
     }
 }
 
-async fn client(worker: Rc<Worker>, plan: Arc<ClosedRun>, number: u32) {
-    let _at_work = worker.client();
+async fn connection(worker: &Rc<Worker>, plan: &ClosedRun, steps: &RefCell<Steps<'_>>) {
     let mut connection = ClientConnection::new(worker.clone(), plan.line.clone());
     let mut backoff = Backoff::new();
     let mut current = None;
     let mut due = worker.clock.now();
-    for step in steps(&plan, number) {
+    loop {
+        let Some(step) = steps.borrow_mut().next() else { return };
         let request = match step {
             Step::Read { range, .. } => range,
             Step::Think(time) => {

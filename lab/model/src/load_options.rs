@@ -61,9 +61,12 @@ pub struct ClosedOptions {
     /// How a client chooses its next file: uniform (all equally likely) or zipf (by popularity)
     #[arg(long, value_name = "HOW", default_value_t = Pick::Uniform, hide_short_help = true)]
     pub pick: Pick,
-    /// Ask for what a request handler reads, block by block: index-search, or files-part-think such as
-    /// one-whole-0, two-rand-0, four-64kb-0
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "pick"], hide_short_help = true)]
+    /// Connections of each client, which ask for its ranges out of order
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), hide_short_help = true)]
+    pub connections: u32,
+    /// Ask for what a request handler reads, block by block: index-search, files-part-think such as
+    /// one-whole-0, two-rand-0, four-64kb-0, or piece-2mib-100 (a peer of a torrent)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "pick", "connections"], hide_short_help = true)]
     pub handler: Option<Handler>,
 }
 

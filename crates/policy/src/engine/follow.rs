@@ -209,7 +209,12 @@ impl DiskEngine {
         if quiet || fetched || !sequential || !readable || behind {
             return None;
         }
-        let len = self.piece_len(stream);
+        // Whoever announced random reads is not read ahead of while nothing is known of how far it reads: it
+        // is only ever given as much as it has read.
+        if stream.random && self.following.table.is_unknown(stream) {
+            return None;
+        }
+        let len = self.piece_len(stream, stream.position.saturating_sub(1));
         // Bytes behind a hole are not far ahead of the stream either.
         let hole = next.saturating_sub(next_page(stream.fetched));
         let ahead = stream.unread().saturating_add(hole);

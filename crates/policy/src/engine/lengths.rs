@@ -11,9 +11,11 @@
 //!   so far, and the first is half of the full size (or the length that the sizing algorithm gives). It is
 //!   slow start (\[C\] 2), driven by what the client read and not by how often it was prefetched for. It does
 //!   not apply once clients are seen to stay ([`crate::Persistence`]).
-//! - *Runs*: where readers that do not begin at the head of a file stop at about the same length, as peers do
-//!   that each take a piece of a file, no piece goes further. For a reader that announced random reads,
-//!   nothing beyond its requests is read until that length is known.
+//! - *Runs*: where readers that do not begin at the head of a file stop at about the same length, no piece
+//!   goes further. For a reader that announced random reads, a piece is no longer than what it has read
+//!   without a jump until that length is known.
+//! - The *grid*: where such readers begin at equal distances, as peers do that each take a piece of a
+//!   torrent, no piece goes beyond the next such place ([`crate::stream`], `grid.rs`).
 //! - The *bitrate*: streams of lower bitrates get smaller pieces (\[A\] 5).
 
 use alloc::vec::Vec;
@@ -25,7 +27,7 @@ use super::follow::next_page;
 use crate::config::KERNEL_READ_AHEAD;
 use crate::sizing::controller::Situation;
 use crate::writers::Writers;
-use crate::{EndEvidence, FileId, LongestWait, PAGE, Stream};
+use crate::{EndEvidence, FileId, LongestWait, PAGE, Sizing, Stream};
 
 /// How often the sizing algorithm is updated, and how soon after the start the highest bitrate is first
 /// computed, because a start size may be far off. Far below any interval at which a size is adjusted.
@@ -39,6 +41,11 @@ const RANK_EVERY: Nanos = Nanos::from_secs(5);
 /// read-ahead is up to 16 MiB), 19 closed loops of drawn machines have 1.01 times its rate and 0.79 of its
 /// longest wait in the median. At half 0.95 and 0.62; at double 1.05 and 1.28.
 const WAIT_DEPTHS: f64 = 8.0;
+
+/// Bytes of the pages from the one with the byte `from` to the one with the byte before `upto`.
+fn pages_between(from: u64, upto: u64) -> u64 {
+    next_page(upto).saturating_sub(from / PAGE * PAGE)
+}
 
 /// The length that the sizing algorithm gives for a stream's pieces, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,13 +73,22 @@ impl DiskEngine {
     }
 
     /// The length that the algorithm gives for a piece at the end of what the stream has fetched.
-    pub(super) fn piece_len(&self, stream: &Stream) -> PieceLen {
+    /// `at` is the byte whose cell the piece may reach the end of: the last one read, or the one that is
+    /// missing.
+    pub(super) fn piece_len(&self, stream: &Stream, at: u64) -> PieceLen {
         let lba = stream.address_of(stream.fetched);
         let bitrate = self.bitrate_of(stream).map_or(0.0, |rate| self.sized_by(stream, rate));
-        let size = self.size.full(lba, bitrate).min(Bytes(self.rest(stream)));
+        // What is known to be read to its end costs nothing that is left unread.
+        let whole =
+            self.size.end_evidence() == EndEvidence::Ends && self.following.table.ends_with_cell(stream);
+        let size = match &self.config.sizing {
+            Sizing::Auto(params) if whole => params.size_max,
+            _ => self.size.full(lba, bitrate),
+        };
+        let size = size.min(Bytes(self.rest(stream)));
         let size = size.min(Bytes(self.slow_start(stream)));
-        let full = size.min(Bytes(self.run_rest(stream)));
-        let (first, cut) = (self.size.first(full).0, full < size);
+        let full = size.min(Bytes(self.run_rest(stream, at)));
+        let (first, cut) = (self.size.first(full).0, whole || full < size);
         PieceLen { full: full.0, first, cut, bitrate: self.told(stream) }
     }
 
@@ -155,23 +171,36 @@ impl DiskEngine {
 
     /// Bytes from the end of what is fetched to where streams of this kind stop, if a piece is to end there.
     /// The sizes of the papers are not changed, except for readers that announced random reads.
-    fn run_rest(&self, stream: &Stream) -> u64 {
+    fn run_rest(&self, stream: &Stream, at: u64) -> u64 {
         if !stream.random && self.size.end_evidence() == EndEvidence::Ignored {
             return u64::MAX;
         }
-        let rest = match self.following.table.run_rest(stream) {
-            None if stream.random => 0,
-            None => return u64::MAX,
-            Some(rest) => rest,
+        self.expected_rest(stream, at).map_or(u64::MAX, |rest| rest.saturating_sub(stream.unread()))
+    }
+
+    /// Bytes from a stream's position to where it is expected to stop; `None` if nothing is known. A reader
+    /// that announced random reads is then expected to go on until it has read twice as much. The last page
+    /// of a cell is read whole.
+    fn expected_rest(&self, stream: &Stream, at: u64) -> Option<u64> {
+        let table = &self.following.table;
+        let doubled = match self.size.end_evidence() {
+            EndEvidence::Ends => pages_between(stream.position, stream.doubled(at)),
+            EndEvidence::Ignored | EndEvidence::Lengths => 0,
         };
-        rest.saturating_sub(stream.unread())
+        let known = table.run_rest(stream).or(stream.random.then_some(doubled));
+        let Some((end, ends)) = table.cell(stream, at) else { return known };
+        let rest = pages_between(stream.position, end);
+        match (ends, known) {
+            (Some(true), _) | (_, None) => Some(rest),
+            (_, Some(known)) => Some(known.min(rest)),
+        }
     }
 
     /// Median of how much further streams read that came as far as this one, if it is known and the sizing
     /// algorithm uses it. A reader at random reads as far as its kind is known to.
     pub(super) fn median_rest(&self, stream: &Stream) -> Option<u64> {
-        if stream.random {
-            return Some(self.following.table.run_rest(stream).unwrap_or(0));
+        if stream.random || self.following.table.ends_with_cell(stream) {
+            return self.expected_rest(stream, stream.position);
         }
         let counts = match self.size.end_evidence() {
             EndEvidence::Ignored => false,

@@ -304,7 +304,7 @@ impl DiskEngine {
     /// not delay it, but halves it when exceeded.
     fn piece_max_blocked(&self, stream: Option<StreamId>) -> Option<u64> {
         let stream: &Stream = self.following.table.get(stream?)?;
-        let piece = self.piece_max(stream, self.piece_len(stream));
+        let piece = self.piece_max(stream, self.piece_len(stream, stream.position));
         let most = self.memory.budget() as f64 * self.config.constants.blocked_over_budget;
         match self.budgeted().saturating_add(piece) as f64 <= most {
             true => Some(piece),
@@ -317,7 +317,8 @@ impl DiskEngine {
     fn room_before_fetched(&self, stream: Option<StreamId>, start: u64) -> u64 {
         let Some(id) = stream else { return u64::MAX };
         let own = self.following.table.get(id).map_or(0, |s| s.fetched);
-        if own > start.next_multiple_of(PAGE) {
+        // A stream may begin within a page.
+        if own / PAGE * PAGE > start.next_multiple_of(PAGE) {
             return 0;
         }
         self.following.table.next_fetched(id, start).map_or(u64::MAX, |next| next - start)

@@ -10,6 +10,7 @@
 //! the next one continues it; any other access starts a new stream.
 
 mod arrivals;
+mod grid;
 mod lengths;
 mod persistence;
 mod rate;
@@ -17,6 +18,7 @@ mod runs;
 mod table;
 
 use arrivals::Arrivals;
+use grid::{End, Grids};
 use lengths::Lengths;
 use persistence::Persistence;
 use rate::Rate;
@@ -24,7 +26,7 @@ pub(crate) use rate::TIME_CONSTANT_S;
 use runs::{RunKind, Runs};
 pub(crate) use table::{Stream, StreamId, Streams};
 
-use seekless_base::{Bytes, Nanos};
+use seekless_base::{Bytes, FileId, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Streams that must have ended, or come as far, before their behaviour is assumed of others.

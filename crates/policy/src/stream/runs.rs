@@ -17,7 +17,7 @@ use super::lengths::{Lengths, Part, rest_of};
 /// For readers that announced nothing: a piece ends where this fraction of the streams went no further. With
 /// half, every second stream would wait at the end of a piece; with all, one reader of a whole file would
 /// make pieces reach to the end for all.
-const MOST: Part = (3, 4);
+pub(super) const MOST: Part = (3, 4);
 
 /// What is known of a stream's start and advice, as far as that predicts its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

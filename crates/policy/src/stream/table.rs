@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use seekless_base::{Bytes, Lba, Nanos};
 
-use super::{Arrivals, Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
+use super::{Arrivals, End, Grids, Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
 use crate::holes::Holes;
 use crate::piece::address;
 use crate::{FileId, IoPriority};
@@ -51,6 +51,8 @@ pub(crate) struct Stream {
     pub(crate) run: u64,
     /// Set once it has stopped: its kind, and the length of its run.
     stopped: Option<(RunKind, u64)>,
+    /// How its run ended that began at a place of its file's grid, as far as it was counted.
+    end: Option<End>,
     /// When to check next whether it has stopped.
     look_at: Option<Nanos>,
     /// Offset from which a read of expected bytes failed.
@@ -74,6 +76,18 @@ impl Stream {
     /// Bytes left of the piece it reads, without pieces fetched early.
     pub(crate) fn unread_of_piece(&self) -> u64 {
         self.unread().checked_rem(self.piece).unwrap_or(0)
+    }
+
+    /// Where its run began.
+    fn begin(&self) -> u64 {
+        self.reached.saturating_sub(self.run)
+    }
+
+    /// The first place behind the byte `at` that lies a power of two behind the begin of its run.
+    pub(crate) fn doubled(&self, at: u64) -> u64 {
+        let read = at.saturating_sub(self.begin()).saturating_add(1);
+        let length = read.checked_next_power_of_two().unwrap_or(u64::MAX);
+        self.begin().saturating_add(length)
     }
 
     fn kind(&self) -> RunKind {
@@ -268,6 +282,7 @@ pub(crate) struct Streams {
     arrivals: Arrivals,
     holes: Holes,
     runs: Runs,
+    grids: Grids,
     /// Allowance for a client's jitter.
     slack: Nanos,
     /// Streams by [`Stream::look_at`]. A read does not change it: a stream is checked a few times in its
@@ -292,6 +307,7 @@ impl Streams {
             arrivals: Arrivals::default(),
             holes: Holes::default(),
             runs: Runs::default(),
+            grids: Grids::default(),
             slack: Nanos::ZERO,
             by_look: BTreeSet::new(),
         }
@@ -363,7 +379,21 @@ impl Streams {
 
     /// Whether nothing is known of how far a stream goes that does not begin at the head of its file.
     pub(crate) fn is_unknown(&self, stream: &Stream) -> bool {
-        self.runs.is_unknown(stream.kind(), stream.run)
+        self.runs.is_unknown(stream.kind(), stream.run) && !self.ends_with_cell(stream)
+    }
+
+    /// End of the cell of the grid with the byte `at` of a stream's file, and whether streams end there, if
+    /// that is known. Nothing if the file has no grid, and of a stream from the head of its file.
+    pub(crate) fn cell(&self, stream: &Stream, at: u64) -> Option<(u64, Option<bool>)> {
+        match stream.kind() {
+            RunKind::Head => None,
+            RunKind::Elsewhere | RunKind::Random => self.grids.cell(stream.file, at),
+        }
+    }
+
+    /// Whether streams of this one's file are known to end with their cells.
+    pub(crate) fn ends_with_cell(&self, stream: &Stream) -> bool {
+        self.cell(stream, stream.position).is_some_and(|(_, ends)| ends == Some(true))
     }
 
     /// How much further a stream goes, by the streams of its kind that stopped lately; `None` if not known.
@@ -433,7 +463,39 @@ impl Streams {
         if let Some((kind, run)) = jumped {
             self.runs.ended(kind, run, None);
         }
+        if len > 0 && progress > 0 {
+            self.note_cell(now, id, (offset, end), jumped.is_some());
+        }
         (id, forgotten)
+    }
+
+    /// Records where an access leaves a stream in its cell.
+    fn note_cell(&mut self, now: Nanos, id: StreamId, (offset, end): (u64, u64), jumped: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let (file, begin) = (stream.file, stream.begin());
+        if jumped {
+            stream.end = None;
+            self.grids.begins(now, file, begin, self.config.streams_max);
+        }
+        if !self.grids.is_on(file, begin) {
+            return;
+        }
+        let reaches = self.grids.reaches(file, offset, end);
+        let now_at = match (stream.end, reaches) {
+            // It had read its cell to the end and goes on.
+            (Some(End::Full | End::Beyond), _) => Some(End::Beyond),
+            (before, None) => before,
+            (_, reaches) => reaches,
+        };
+        if now_at == stream.end {
+            return;
+        }
+        if let Some(before) = core::mem::replace(&mut stream.end, now_at) {
+            self.grids.take_back(file, before);
+        }
+        if let Some(end) = now_at {
+            self.grids.count(file, end);
+        }
     }
 
     /// Records that a stream reads, before the read is counted.
@@ -442,6 +504,10 @@ impl Streams {
         stream.longest_silence = stream.longest_silence.max(now.since(stream.last));
         if let Some((kind, run)) = stream.stopped.take() {
             self.runs.resumed(kind, run);
+            if stream.end == Some(End::Before) {
+                stream.end = None;
+                self.grids.take_back(stream.file, End::Before);
+            }
             self.look(id, Nanos::ZERO);
         }
     }
@@ -486,6 +552,10 @@ impl Streams {
             } else if stream.run > 0 {
                 stream.stopped = Some((kind, stream.run));
                 self.runs.stopped(kind, stream.run);
+                if stream.end.is_none() && self.grids.is_on(stream.file, stream.begin()) {
+                    stream.end = Some(End::Before);
+                    self.grids.count(stream.file, End::Before);
+                }
             }
         }
     }
@@ -616,8 +686,9 @@ impl Streams {
     fn begin(&mut self, now: Nanos, file: FileId, offset: u64, file_size: u64) -> StreamId {
         let id = StreamId(self.next);
         self.next += 1;
-        if offset == 0 {
-            self.arrivals.arrived(now, file, self.config.streams_max);
+        match offset {
+            0 => self.arrivals.arrived(now, file, self.config.streams_max),
+            inside => self.grids.begins(now, file, inside, self.config.streams_max),
         }
         let stream = Stream {
             file,
@@ -636,6 +707,7 @@ impl Streams {
             longest_silence: Nanos::ZERO,
             run: 0,
             stopped: None,
+            end: None,
             look_at: None,
             failed: None,
             anchor: None,

@@ -47,8 +47,9 @@ impl Clients {
         let mut command = tools::command(&["load"])?;
         let speedup = speedup(scenario, load);
         let length = match load {
-            Load::Closed { clients, range, warmup_s, duration_s, popular, link, .. } => {
+            Load::Closed { clients, range, warmup_s, duration_s, popular, link, connections, .. } => {
                 command.args(["closed", "--clients", &clients.to_string(), "--range", &range.to_string()]);
+                command.args(["--connections", &connections.to_string()]);
                 command.args(link.iter().flat_map(|link| ["--link", link]));
                 command.args(popular.then_some(["--pick", "zipf"]).into_iter().flatten());
                 // A request may wait for as many disk reads as there are clients, and for a disk that hangs.

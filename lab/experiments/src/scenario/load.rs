@@ -23,6 +23,9 @@ pub enum Load {
         /// Files are chosen by the library's popularity, not all equally often.
         #[serde(default)]
         popular: bool,
+        /// Connections of each client, which ask for its ranges out of order: a client of SMB, NFS or S3.
+        #[serde(default = "one")]
+        connections: u32,
         /// Link rate of every client, such as `20Mb/s`: the load is then what the links carry, whatever the
         /// server could do.
         link: Option<String>,

@@ -133,6 +133,7 @@ impl Machine {
             warmup_s: (20.0 + 3.0 * fill_s).round(),
             duration_s,
             popular: zipf > 0.0,
+            connections: 1,
             link: None,
             preload: false,
         };

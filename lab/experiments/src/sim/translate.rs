@@ -305,9 +305,12 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         words.put("--duration", format!("{}s", warmup_s + duration_s));
     };
     match load {
-        Load::Closed { clients, range, warmup_s, duration_s, popular, .. } => {
+        Load::Closed { clients, range, warmup_s, duration_s, popular, connections, .. } => {
             times(*warmup_s, *duration_s);
             words.put("--load", "closed");
+            if *connections > 1 {
+                words.put("--connections", connections);
+            }
             if *popular {
                 words.put("--pick", "zipf");
             }

@@ -3,6 +3,9 @@
 //! A reader picks a file, reads consecutive ranges of it to its end, then picks the next. With hundreds of
 //! readers a disk sees that many interleaved sequential streams, which is what takes a stock server down to
 //! seeking speed. The offered load adapts to the server, so the measure is throughput alone.
+//!
+//! A reader may have several connections that take its ranges, as clients of SMB, NFS or S3 do: ranges that
+//! follow one another then reach the server in any order.
 
 use seekless_base::{Bytes, words};
 use serde::{Deserialize, Serialize};
@@ -33,13 +36,22 @@ pub struct ClosedSpec {
     pub pick: Pick,
     /// A reader's first file is begun at a random multiple of the range, so that readers do not move in step.
     pub random_start: bool,
+    /// Connections of each reader. So many consecutive ranges at a time are asked for in random order. At
+    /// least 1.
+    pub connections: u32,
     /// Seed; readers differ by their number.
     pub seed: u64,
 }
 
 impl Default for ClosedSpec {
     fn default() -> ClosedSpec {
-        ClosedSpec { range: Bytes::kib(512), pick: Pick::Uniform, random_start: true, seed: 1 }
+        ClosedSpec {
+            range: Bytes::kib(512),
+            pick: Pick::Uniform,
+            random_start: true,
+            connections: 1,
+            seed: 1,
+        }
     }
 }
 
@@ -63,6 +75,9 @@ pub struct ClosedReader<'a> {
     draw: Draw,
     video: u32,
     offset: u64,
+    connections: usize,
+    /// Ranges that are due, the next one last.
+    due: Vec<RangeRequest>,
 }
 
 impl<'a> ClosedReader<'a> {
@@ -73,7 +88,21 @@ impl<'a> ClosedReader<'a> {
         let video = choose(catalogue, spec.pick, &mut draw);
         let ranges = catalogue.video(video).size.0.div_ceil(range);
         let offset = if spec.random_start { draw.below(ranges) * range } else { 0 };
-        ClosedReader { catalogue, range, pick: spec.pick, draw, video, offset }
+        let (pick, connections, due) = (spec.pick, spec.connections.max(1) as usize, Vec::new());
+        ClosedReader { catalogue, range, pick, draw, video, offset, connections, due }
+    }
+
+    /// The next range in the order of the file.
+    fn in_order(&mut self) -> RangeRequest {
+        // No file of a catalogue is empty, so one step forward always finds bytes.
+        if self.offset >= self.catalogue.video(self.video).size.0 {
+            self.video = choose(self.catalogue, self.pick, &mut self.draw);
+            self.offset = 0;
+        }
+        let len = self.range.min(self.catalogue.video(self.video).size.0 - self.offset);
+        let request = RangeRequest { video: self.video, offset: self.offset, len };
+        self.offset += len;
+        request
     }
 }
 
@@ -88,15 +117,14 @@ impl Iterator for ClosedReader<'_> {
     type Item = RangeRequest;
 
     fn next(&mut self) -> Option<RangeRequest> {
-        // No file of a catalogue is empty, so one step forward always finds bytes.
-        if self.offset >= self.catalogue.video(self.video).size.0 {
-            self.video = choose(self.catalogue, self.pick, &mut self.draw);
-            self.offset = 0;
+        if self.connections == 1 {
+            return Some(self.in_order());
         }
-        let len = self.range.min(self.catalogue.video(self.video).size.0 - self.offset);
-        let request = RangeRequest { video: self.video, offset: self.offset, len };
-        self.offset += len;
-        Some(request)
+        if self.due.is_empty() {
+            self.due = (0..self.connections).map(|_| self.in_order()).collect();
+            self.draw.shuffle(&mut self.due);
+        }
+        self.due.pop()
     }
 }
 
@@ -120,6 +148,26 @@ mod tests {
     }
 
     const GOLDEN: [(u32, u64); 4] = [(77, 0), (31, 3_670_016), (90, 2_621_440), (58, 524_288)];
+
+    #[test]
+    fn connections_ask_for_every_range_once_and_only_near_ranges_change_places() {
+        let c = catalogue();
+        let ranges = |connections, number| {
+            let spec = ClosedSpec { connections, ..ClosedSpec::default() };
+            ClosedReader::new(&c, &spec, number).take(800).map(|r| (r.video, r.offset)).collect::<Vec<_>>()
+        };
+        for number in 0..20 {
+            let (one, eight) = (ranges(1, number), ranges(8, number));
+            assert_ne!(one, eight);
+            let first: Vec<_> = one.iter().take_while(|(video, _)| *video == one[0].0).collect();
+            let begun = &eight[..first.len().next_multiple_of(8)];
+            assert_eq!(begun.iter().filter(|(video, _)| *video == one[0].0).count(), first.len());
+            for (place, range) in first.into_iter().enumerate() {
+                let asked = begun.iter().position(|asked| asked == range);
+                assert_eq!(asked.map(|asked| asked / 8), Some(place / 8), "{range:?} of reader {number}");
+            }
+        }
+    }
 
     #[test]
     fn files_are_read_from_end_to_end_without_gap() {

@@ -14,6 +14,12 @@
 //! the rest empty). Guessed: lists of 16 KiB to 4 MiB, their logarithms evenly distributed, anywhere in the
 //! index.
 //!
+//! `piece-2mib-100` is a peer of a torrent: the library is one torrent of pieces of 2 MiB, one file behind
+//! the other, so a piece may begin in one file and end in the next. A peer takes a whole piece, any, in
+//! blocks of 16 KiB (BEP 3), and pauses for 100 ms after every sixteen of them, as a link makes it.
+//! `blocks-2mib-100` takes three blocks of a piece and pauses. With `mixed` each file is a torrent of its own,
+//! and the pieces of one have 1 to 16 MiB.
+//!
 //! [`Content::Index`]: crate::workload::catalogue::Content::Index
 
 use core::str::FromStr;
@@ -27,6 +33,14 @@ use crate::workload::draw::Draw;
 
 /// Bytes of one read call.
 pub const BLOCK: Bytes = Bytes::kib(64);
+/// Bytes that a peer of a torrent asks for at once (BEP 3).
+const PEER_BLOCK: u64 = 16 << 10;
+/// Blocks of a piece that a peer takes before it pauses.
+const PEER_BLOCKS: u64 = 16;
+/// Blocks of a piece that a peer takes which lacks only some.
+const SCATTERED: u64 = 3;
+/// Sizes of pieces of `mixed` torrents: 1 MiB, doubled up to so many times.
+const DOUBLINGS: u32 = 5;
 /// Think times in one request, where there are any.
 const THINKS: u64 = 4;
 /// One read of a binary search.
@@ -69,6 +83,16 @@ pub enum Handler {
     },
     /// A query to a search index.
     IndexSearch,
+    /// A peer of a torrent.
+    Peer {
+        /// Bytes of a piece, at least a block; `None`: each file is a torrent, with pieces of a size of its
+        /// own.
+        piece: Option<Bytes>,
+        /// All of a piece is read; else three blocks of it.
+        whole: bool,
+        /// Length of each pause.
+        pause: Nanos,
+    },
 }
 
 impl Handler {
@@ -96,6 +120,24 @@ impl FromStr for Handler {
         if word == "index-search" {
             return Ok(Handler::IndexSearch);
         }
+        let (peer, whole) = match (word.strip_prefix("piece-"), word.strip_prefix("blocks-")) {
+            (Some(rest), _) => (Some(rest), true),
+            (None, rest) => (rest, false),
+        };
+        let peer = peer.and_then(|rest| {
+            let (size, pause_ms) = rest.split_once('-')?;
+            let piece = match size {
+                "mixed" => None,
+                size => Some(Bytes::mib(
+                    size.strip_suffix("mib")?.parse().ok().filter(|mib| *mib >= 1 && *mib <= 64)?,
+                )),
+            };
+            let pause = Nanos::from_millis(pause_ms.parse().ok().filter(|ms| *ms <= 60_000)?);
+            Some(Handler::Peer { piece, whole, pause })
+        });
+        if let Some(peer) = peer {
+            return Ok(peer);
+        }
         let parsed = || {
             let (count, rest) = word.split_once('-')?;
             let (part, think_ms) = rest.split_once('-')?;
@@ -106,7 +148,7 @@ impl FromStr for Handler {
             })
         };
         parsed().ok_or_else(|| {
-            format!("`{word}` is no handler; write index-search, or files-part-think such as one-whole-0, two-rand-10, four-64kb-0")
+            format!("`{word}` is no handler; write index-search, files-part-think such as one-whole-0, two-rand-10, four-64kb-0, or piece-2mib-100, blocks-mixed-0")
         })
     }
 }
@@ -116,6 +158,11 @@ impl core::fmt::Display for Handler {
         let (files, part, think) = match self {
             Handler::Files { files, part, think } => (files, part, think),
             Handler::IndexSearch => return f.write_str("index-search"),
+            Handler::Peer { piece, whole, pause } => {
+                let part = if *whole { "piece" } else { "blocks" };
+                let size = piece.map_or("mixed".into(), |piece| format!("{}mib", piece.0 >> 20));
+                return write!(f, "{part}-{size}-{}", pause.0 / 1_000_000);
+            }
         };
         let name = Part::NAMES.iter().find(|(_, p)| p == part).map_or("", |(name, _)| name);
         write!(f, "{}-{name}-{}", COUNTS[*files as usize - 1], think.0 / 1_000_000)
@@ -155,12 +202,21 @@ pub struct Requests<'a> {
     catalogue: &'a Catalogue,
     handler: Handler,
     draw: Draw,
+    /// Where each file of a torrent begins in it; for peers of one torrent.
+    starts: Vec<u64>,
 }
 
 impl<'a> Requests<'a> {
     /// Client number `number` of the workload of this seed.
     pub fn new(catalogue: &'a Catalogue, handler: Handler, seed: u64, number: u32) -> Requests<'a> {
-        Requests { catalogue, handler, draw: Draw::new(seed, &format!("handler client {number}")) }
+        let starts = match handler {
+            Handler::Peer { piece: Some(_), .. } => {
+                let begin = |at: &mut u64, size: u64| Some(core::mem::replace(at, *at + size));
+                catalogue.videos().iter().scan(0, |at, video| begin(at, video.size.0)).collect()
+            }
+            _ => Vec::new(),
+        };
+        Requests { catalogue, handler, draw: Draw::new(seed, &format!("handler client {number}")), starts }
     }
 
     fn portion(&mut self, part: Part) -> RangeRequest {
@@ -212,6 +268,62 @@ impl<'a> Requests<'a> {
         steps
     }
 
+    /// The ranges that a piece has in files of the torrent.
+    fn piece(&mut self, piece: Option<Bytes>) -> Vec<RangeRequest> {
+        let Some(piece) = piece else {
+            let video = self.catalogue.pick_uniform(&mut self.draw);
+            let (size, piece) = (self.catalogue.video(video).size.0, 1 << (20 + video % DOUBLINGS));
+            let offset = self.draw.below(size.div_ceil(piece)) * piece;
+            return vec![RangeRequest { video, offset, len: piece.min(size - offset) }];
+        };
+        let total = self.catalogue.total().0;
+        let from = self.draw.below(total.div_ceil(piece.0)) * piece.0;
+        let upto = (from + piece.0).min(total);
+        let first = self.starts.partition_point(|&start| start <= from).saturating_sub(1);
+        let files = (first as u32..).zip(&self.starts[first..]).take_while(|&(_, &start)| start < upto);
+        files
+            .map(|(video, &start)| {
+                let end = (start + self.catalogue.video(video).size.0).min(upto);
+                let offset = from.saturating_sub(start);
+                RangeRequest { video, offset, len: end - start - offset }
+            })
+            .collect()
+    }
+
+    fn peer(&mut self, piece: Option<Bytes>, whole: bool, pause: Nanos) -> Vec<Step> {
+        let ranges = self.piece(piece);
+        let len: u64 = ranges.iter().map(|r| r.len).sum();
+        let blocks = len.div_ceil(PEER_BLOCK);
+        let taken: Vec<u64> = match whole {
+            true => (0..blocks).collect(),
+            false => {
+                let mut some: Vec<u64> = (0..SCATTERED).map(|_| self.draw.below(blocks)).collect();
+                some.sort_unstable();
+                some.dedup();
+                some
+            }
+        };
+        let pause_after = if whole { PEER_BLOCKS as usize } else { taken.len() };
+        let mut steps = Vec::new();
+        for (i, block) in taken.iter().enumerate() {
+            let (from, upto) = (block * PEER_BLOCK, ((block + 1) * PEER_BLOCK).min(len));
+            let mut begin = 0;
+            for (open, range) in (0..).zip(&ranges) {
+                let (start, end) = (from.max(begin), upto.min(begin + range.len));
+                if start < end {
+                    let range =
+                        RangeRequest { offset: range.offset + start - begin, len: end - start, ..*range };
+                    steps.push(Step::Read { open, range });
+                }
+                begin += range.len;
+            }
+            if pause > Nanos::ZERO && (i + 1) % pause_after == 0 {
+                steps.push(Step::Think(pause));
+            }
+        }
+        steps
+    }
+
     fn files(&mut self, files: u32, part: Part, think: Nanos) -> Vec<Step> {
         let portions: Vec<RangeRequest> = (0..files).map(|_| self.portion(part)).collect();
         let mut steps = Vec::new();
@@ -245,6 +357,7 @@ impl Iterator for Requests<'_> {
         Some(match self.handler {
             Handler::Files { files, part, think } => self.files(files, part, think),
             Handler::IndexSearch => self.query(),
+            Handler::Peer { piece, whole, pause } => self.peer(piece, whole, pause),
         })
     }
 }
@@ -354,6 +467,54 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_takes_a_whole_piece_across_files_in_blocks_of_16_kib() {
+        let spec = CatalogueSpec {
+            videos: Some(300),
+            file_size: Some(Bytes(5_000_001)),
+            ..CatalogueSpec::default()
+        };
+        let catalogue = Catalogue::new(&spec).unwrap();
+        let (mut across, mut partial) = (0, 0);
+        for request in Requests::new(&catalogue, "piece-2mib-100".parse().unwrap(), 1, 0).take(500) {
+            let reads = reads(&request);
+            let place = |r: &RangeRequest| u64::from(r.video) * 5_000_001 + r.offset;
+            let first = place(&reads[0].1);
+            assert_eq!(first % (2 << 20), 0);
+            let mut at = first;
+            for (_, r) in &reads {
+                assert_eq!(place(r), at, "block behind block");
+                assert!(r.len <= 16 << 10 && r.offset + r.len <= 5_000_001);
+                at += r.len;
+            }
+            assert!(at == first + (2 << 20) || at == 300 * 5_000_001);
+            across += u32::from(reads.last().unwrap().1.video != reads[0].1.video);
+            partial += u32::from(reads.iter().any(|(_, r)| r.len % (16 << 10) != 0));
+            assert_eq!(
+                request.iter().filter(|s| matches!(s, Step::Think(_))).count() as u64,
+                (at - first).div_ceil(1 << 14) / 16
+            );
+        }
+        assert!((100..300).contains(&across) && partial >= across, "{across} {partial}");
+    }
+
+    #[test]
+    fn mixed_torrents_have_pieces_of_their_own_and_scattered_blocks_are_few() {
+        let spec =
+            CatalogueSpec { videos: Some(10), file_size: Some(Bytes::mib(40)), ..CatalogueSpec::default() };
+        let catalogue = Catalogue::new(&spec).unwrap();
+        for request in Requests::new(&catalogue, "piece-mixed-0".parse().unwrap(), 1, 0).take(200) {
+            let reads = reads(&request);
+            let piece = 1u64 << (20 + reads[0].1.video % 5);
+            let len: u64 = reads.iter().map(|(_, r)| r.len).sum();
+            assert_eq!((reads[0].1.offset % piece, len), (0, piece.min((40 << 20) - reads[0].1.offset)));
+        }
+        for request in Requests::new(&catalogue, "blocks-mixed-50".parse().unwrap(), 1, 0).take(200) {
+            assert!(reads(&request).len() <= 3 && request.len() <= 4);
+            assert_eq!(request.last(), Some(&Step::Think(Nanos::from_millis(50))));
+        }
+    }
+
+    #[test]
     fn a_search_needs_an_index() {
         let one = Catalogue::new(&CatalogueSpec { videos: Some(1), ..CatalogueSpec::default() }).unwrap();
         assert!(
@@ -364,7 +525,15 @@ mod tests {
 
     #[test]
     fn names_are_the_papers_and_others_are_refused() {
-        for name in ["one-whole-0", "one-rand-10", "two-rand-0", "four-64kb-0", "index-search"] {
+        for name in [
+            "one-whole-0",
+            "one-rand-10",
+            "two-rand-0",
+            "four-64kb-0",
+            "index-search",
+            "piece-2mib-100",
+            "blocks-mixed-0",
+        ] {
             assert_eq!(name.parse::<Handler>().unwrap().to_string(), name);
         }
         for bad in [
@@ -374,6 +543,9 @@ mod tests {
             "one-whole-x",
             "one-whole-99999999",
             "index-search-512kb",
+            "piece-0mib-1",
+            "piece-2mib",
+            "piece-2gib-1",
             "",
         ] {
             assert!(bad.parse::<Handler>().unwrap_err().contains("two-rand-10"), "{bad}");

@@ -213,7 +213,13 @@ impl Nodes {
             costs: Costs::default(),
             load: Load::Node(Node {
                 clients: self.clients,
-                spec: ClosedSpec { range: self.range, pick: Pick::Zipf, random_start: true, seed },
+                spec: ClosedSpec {
+                    range: self.range,
+                    pick: Pick::Zipf,
+                    random_start: true,
+                    seed,
+                    ..ClosedSpec::default()
+                },
                 link: (link as f64 * self.speedup) as u64,
                 nodes: self.nodes,
                 number: self.node,

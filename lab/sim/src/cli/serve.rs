@@ -26,8 +26,8 @@ use crate::serving::config::{
     self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel, WriterLoad,
 };
 use crate::serving::{
-    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, Standby, TreeLoad, profile_of,
-    readahead, scheduler,
+    self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, Standby, TreeLoad,
+    profile_of, readahead, scheduler,
 };
 
 const LOAD: &str = "Load";
@@ -321,7 +321,7 @@ impl ServeArgs {
             server: match l.load {
                 LoadKind::Tree => ServerModel::checksums(),
                 LoadKind::Diff => ServerModel::handlers(),
-                _ => s.model(model.workers),
+                _ => ServerModel { random: model.random_advice, ..s.model(model.workers) },
             },
             socket: model.socket,
             engine,
@@ -384,18 +384,24 @@ impl ServeArgs {
 
     fn load(&self, model: &Model, catalogue: &Catalogue) -> Result<Load, Fault> {
         let l = &self.load;
+        let ClosedOptions { range, pick, connections, .. } = l.closed;
+        let spec = ClosedSpec { range, pick, random_start: true, connections, seed: l.from.seed };
         if l.load == LoadKind::Closed {
-            let ClosedOptions { range, pick, .. } = l.closed;
-            let spec = ClosedSpec { range, pick, random_start: true, seed: l.from.seed };
             return Ok(Load::Closed { clients: l.closed.clients, spec });
         }
         if l.load == LoadKind::Tree {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
             let (programs, batch, taking) = (l.closed.clients, model.batch, model.taking);
-            let rate = model.work_rate.map(|mb_s| mb_s * 1e6);
-            let work = ProgramWork { start: model.start_time, file: model.file_time, rate };
-            let fresh = model.fresh;
-            return Ok(Load::Tree(TreeLoad { programs, batch, taking, folders, fresh, work }));
+            let work = |mb_s: Option<f64>| ProgramWork {
+                start: model.start_time,
+                file: model.file_time,
+                rate: mb_s.map(|mb_s| mb_s * 1e6),
+            };
+            let after = model.second_after;
+            let second = model.second_rate.map(|mb_s| SecondProgram { after, work: work(Some(mb_s)) });
+            let (work, fresh, clients) = (work(model.work_rate), model.fresh, (model.beside, spec));
+            let tree = TreeLoad { programs, batch, taking, folders, fresh, work, second, clients };
+            return Ok(Load::Tree(tree));
         }
         if l.load == LoadKind::Diff {
             return Ok(Load::Diff(DiffLoad { pairs: l.closed.clients, forest: self.forest(model).0 }));

@@ -103,6 +103,8 @@ pub(super) struct Model {
     pub(super) kernel_read_ahead: KernelReadAhead,
     /// Event workers of nginx, one for each processor; processes of the userver.
     pub(super) workers: u32,
+    /// The server opens its files for random reads (POSIX_FADV_RANDOM, MADV_RANDOM).
+    pub(super) random_advice: bool,
     /// Socket buffer of a connection behind a link.
     pub(super) socket: Bytes,
     /// Cost of a request on the network, without its bytes (alpha).
@@ -134,6 +136,14 @@ pub(super) struct Model {
     pub(super) file_time: Nanos,
     /// Tree: MB/s at which a program processes its data, 32 KiB at a time. None: no time.
     pub(super) work_rate: Option<f64>,
+    /// Tree: one more program reads all of the tree too, in the same order, and processes its data at this
+    /// rate in MB/s. None: no such program.
+    pub(super) second_rate: Option<f64>,
+    /// Tree: when that program starts.
+    #[serde(deserialize_with = "parsed")]
+    pub(super) second_after: Nanos,
+    /// Tree: clients of a closed loop beside the programs; each takes one --range after the other.
+    pub(super) beside: u32,
     /// Sessions and search: reach the rate over this time, from 80 % of it in steps of 5 %.
     #[serde(deserialize_with = "parsed_some")]
     pub(super) rise_over: Option<Nanos>,
@@ -201,6 +211,7 @@ impl Default for Model {
             spin_up: Nanos::from_secs(10),
             kernel_read_ahead: KernelReadAhead::OnDemand,
             workers: 2,
+            random_advice: false,
             socket: Bytes::mib(1),
             network_alpha: Nanos::from_micros(100),
             network_mb_per_s: 1250.0,
@@ -214,6 +225,9 @@ impl Default for Model {
             start_time: Nanos::ZERO,
             file_time: Nanos::ZERO,
             work_rate: None,
+            second_rate: None,
+            second_after: Nanos::ZERO,
+            beside: 0,
             rise_over: None,
             delay: Nanos::from_millis(50),
             timeout: Nanos::from_secs(10),
@@ -258,6 +272,8 @@ impl Model {
             ("files-per-pack", f64::from(self.files_per_pack), 1.0, 1e7),
             ("batch", f64::from(self.batch), 1.0, f64::from(u32::MAX)),
             rate("work-rate", self.work_rate.unwrap_or(1.0)),
+            rate("second-rate", self.second_rate.unwrap_or(1.0)),
+            ("beside", f64::from(self.beside), 0.0, 100_000.0),
             rate("file-set-rate", self.file_set_rate),
             rate("rate-max", self.rate_max),
             rate("network-mb-per-s", self.network_mb_per_s),

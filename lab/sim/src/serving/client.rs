@@ -15,8 +15,8 @@ use super::config::ProgramWork;
 
 /// The client of a request.
 pub(crate) enum Kind<'a> {
-    /// The next range when the last is complete.
-    Closed(Box<ClosedReader<'a>>),
+    /// The next range when the last is complete. Connections of one reader share its ranges.
+    Closed(Rc<RefCell<ClosedReader<'a>>>),
     /// The next request to a handler when the last is answered.
     Handler(Box<Requests<'a>>),
     /// The next file of a batch, then of the next batch of the list, until all are read.
@@ -102,7 +102,7 @@ impl Client<'_> {
     pub(crate) fn next(&mut self, catalogue: &Catalogue, done: Nanos) -> Option<(Nanos, Vec<Step>)> {
         let one = |range: RangeRequest| vec![Step::Read { open: 0, range }];
         match &mut self.kind {
-            Kind::Closed(reader) => reader.next().map(|r| (done, one(r))),
+            Kind::Closed(reader) => reader.borrow_mut().next().map(|r| (done, one(r))),
             Kind::Balanced => None,
             Kind::Tree(program) => program.next(catalogue).map(|steps| (done, steps)),
             Kind::Diff(comparison) => {

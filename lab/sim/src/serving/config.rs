@@ -125,6 +125,9 @@ pub struct ServerModel {
     /// A call names no more than the socket takes: `sendfile` of a server that uses `SF_NODISKIO` and then
     /// reads what was missing (\[L\] sections 3.1 and 5).
     pub within_socket: bool,
+    /// Its files are open for random reads (`POSIX_FADV_RANDOM`, `MADV_RANDOM`): the kernel reads what a call
+    /// names, or the page of a fault, and nothing ahead. Only the shim sees the advice.
+    pub random: bool,
 }
 
 /// The call a server reads with.
@@ -308,6 +311,19 @@ pub struct TreeLoad {
     /// Files lie one behind the other, in the order of writing; otherwise as on an aged file system.
     pub fresh: bool,
     /// What they do beside reading.
+    pub work: ProgramWork,
+    /// One more program, which reads the whole tree too.
+    pub second: Option<SecondProgram>,
+    /// Clients beside them, until the programs are done, and what they read.
+    pub clients: (u32, ClosedSpec),
+}
+
+/// A program that reads the tree that others read, in the same order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SecondProgram {
+    /// When it starts.
+    pub after: Nanos,
+    /// What it does beside reading.
     pub work: ProgramWork,
 }
 

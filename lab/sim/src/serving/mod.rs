@@ -36,7 +36,8 @@ pub mod search;
 mod server;
 
 pub use config::{
-    Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, Standby, TreeLoad, WriterLoad,
+    Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, Standby, TreeLoad,
+    WriterLoad,
 };
 pub use disk::DiskStats;
 pub use machine::run;

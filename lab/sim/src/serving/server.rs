@@ -19,6 +19,7 @@ impl ServerModel {
             turn: 2 << 20,
             how: How::Send,
             within_socket: false,
+            random: false,
         }
     }
 
@@ -48,6 +49,7 @@ impl ServerModel {
             turn: u64::MAX,
             how: How::Map,
             within_socket: false,
+            random: false,
         }
     }
 
@@ -66,6 +68,7 @@ impl ServerModel {
             turn: 256 << 10,
             how: How::Send,
             within_socket: false,
+            random: false,
         }
     }
 
@@ -89,6 +92,7 @@ impl ServerModel {
             turn: u64::MAX,
             how: How::Send,
             within_socket: false,
+            random: false,
         }
     }
 

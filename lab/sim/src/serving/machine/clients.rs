@@ -121,6 +121,7 @@ impl<'a> Machine<'a> {
         let due = client.due;
         let Some((_, steps)) = client.next(catalogue, due) else {
             if matches!(self.clients[c as usize].kind, Kind::Tree(_) | Kind::Diff(_)) {
+                self.working -= 1;
                 self.retire(c);
             }
             return;

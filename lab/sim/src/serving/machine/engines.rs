@@ -62,6 +62,7 @@ impl Machine<'_> {
         self.ring(e);
         let id = self.engines[e as usize].request_id(c);
         let disk = self.clients[c as usize].disk as usize;
+        let random = self.config.server.random && engine.door == Door::Shim;
         let request = Request {
             id,
             file: self.file_id(file),
@@ -70,7 +71,7 @@ impl Machine<'_> {
             len: missing.len(),
             file_size: want.file_bytes(),
             lba: Some(self.disks[disk].lba(local, missing.offset())),
-            demand: Demand { bitrate, ..Demand::default() },
+            demand: Demand { bitrate, random, ..Demand::default() },
         };
         self.tell(e, Event::Request(request));
         self.read_by(e, file, at, want.len());

@@ -24,7 +24,7 @@ use seekless_policy::{Event, MemoryLimit, ReadId, RequestId, Stats};
 
 use super::cache::{PAGE, PageCache};
 use super::client::{Batches, Client, Kind, Link, Program};
-use super::config::{Config, Load, Rise};
+use super::config::{Config, Load, Rise, SecondProgram};
 use super::disk::{Disk, Waiter};
 use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
@@ -173,6 +173,8 @@ struct Machine<'a> {
     free: Vec<u32>,
     sessions: Vec<Sessions<'a>>,
     live: u64,
+    /// Programs that have not read all of theirs.
+    working: u64,
     network_free: Nanos,
     node: Option<NodeState>,
     /// One a disk, where something reads beside the load.
@@ -286,6 +288,7 @@ impl<'a> Machine<'a> {
             free: Vec::new(),
             sessions: Vec::new(),
             live: 0,
+            working: 0,
             network_free: Nanos::ZERO,
             node: match &config.load {
                 Load::Node(plan) => Some(NodeState::new(plan)),
@@ -311,11 +314,7 @@ impl<'a> Machine<'a> {
         }
         if let Load::Closed { clients, .. } = &self.config.load {
             for (disk, spec) in closed.iter().enumerate() {
-                for number in 0..*clients {
-                    let reader = Box::new(ClosedReader::new(self.catalogue, spec, number));
-                    let c = self.admit(Kind::Closed(reader), disk as u32, Nanos::ZERO, None);
-                    self.next_request(c, Nanos::ZERO);
-                }
+                self.begin_closed(disk as u32, *clients, spec);
             }
         }
         if let Load::Handlers { clients, handler, seed } = self.config.load {
@@ -333,8 +332,7 @@ impl<'a> Machine<'a> {
         if let Load::Diff(diff) = &self.config.load {
             for pair in 0..diff.pairs {
                 let comparison = diff.forest.comparison(pair);
-                let c = self.admit(Kind::Diff(comparison), 0, Nanos::ZERO, None);
-                self.next_request(c, Nanos::ZERO);
+                self.begin_program(Kind::Diff(comparison), Nanos::ZERO);
             }
         }
         self.begin_file_sets();
@@ -342,10 +340,34 @@ impl<'a> Machine<'a> {
         if let Load::Tree(tree) = &self.config.load {
             let mut left = tree.folders.taken(tree.taking, |file| self.disks[0].lba(file as usize, 0).0);
             left.reverse();
-            let list = Rc::new(RefCell::new(Batches { left, batch: tree.batch.max(1) as usize }));
+            let batches = |left| Rc::new(RefCell::new(Batches { left, batch: tree.batch.max(1) as usize }));
+            if let Some(SecondProgram { after, work }) = tree.second {
+                let program = Program { list: batches(left.clone()), batch: Vec::new(), work };
+                self.begin_program(Kind::Tree(program), after);
+            }
+            let list = batches(left);
             for _ in 0..tree.programs {
                 let program = Program { list: Rc::clone(&list), batch: Vec::new(), work: tree.work };
-                let c = self.admit(Kind::Tree(program), 0, Nanos::ZERO, None);
+                self.begin_program(Kind::Tree(program), Nanos::ZERO);
+            }
+            let (clients, spec) = &tree.clients;
+            self.begin_closed(0, *clients, spec);
+        }
+    }
+
+    /// A program starts that ends when it has read all of its files.
+    fn begin_program(&mut self, kind: Kind<'a>, at: Nanos) {
+        let c = self.admit(kind, 0, Nanos::ZERO, None);
+        self.working += 1;
+        self.next_request(c, at);
+    }
+
+    /// The clients of a closed loop begin.
+    fn begin_closed(&mut self, disk: u32, clients: u32, spec: &ClosedSpec) {
+        for number in 0..clients {
+            let reader = Rc::new(RefCell::new(ClosedReader::new(self.catalogue, spec, number)));
+            for _ in 0..spec.connections.max(1) {
+                let c = self.admit(Kind::Closed(Rc::clone(&reader)), disk, Nanos::ZERO, None);
                 self.next_request(c, Nanos::ZERO);
             }
         }
@@ -364,7 +386,7 @@ impl<'a> Machine<'a> {
     fn go(&mut self) {
         while self.next_at().is_some_and(|at| at <= self.config.length) {
             self.step();
-            let all_read = self.live == 0 && self.ends();
+            let all_read = self.working == 0 && self.ends();
             if all_read || self.record.sessions.failed >= self.failed_enough || self.all_over() {
                 return;
             }

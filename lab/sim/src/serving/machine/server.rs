@@ -225,7 +225,7 @@ impl Machine<'_> {
         let k = &self.connections[c as usize];
         let (file, disk) = (k.file, self.clients[c as usize].disk);
         let last = k.unit_end.div_ceil(PAGE);
-        let map = self.config.server.how == How::Map;
+        let (map, random) = (self.config.server.how == How::Map, self.config.server.random);
         let early = self.config.kernel.algorithm == readahead::Kind::OnDemand3;
         if let Some(growth) = self.config.kernel.algorithm.growth() {
             return self.pages_ready_then(c, growth);
@@ -268,7 +268,9 @@ impl Machine<'_> {
             let bounds = self.bounds(c, stop);
             let call = self.connections[c as usize].call_end.div_ceil(PAGE);
             let ra = self.connections[c as usize].ra();
-            let window = if map {
+            let window = if random {
+                Window { start: stop, pages: if map { 1 } else { last - stop }, mark: None }
+            } else if map {
                 ra.faulted(stop, bounds)
             } else if early {
                 ra.missing_then(&self.cache, file, stop, call - stop, bounds)
