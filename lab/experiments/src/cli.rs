@@ -145,7 +145,7 @@ pub struct RunArgs {
     quick: bool,
     /// With --sim: ten seeds of everything that a paper states. Answers are kept in the folder of the run; an
     /// interrupted run goes on there when it is started again
-    #[arg(long, requires = "sim", conflicts_with_all = ["quick", "live", "repetitions", "engine", "keep"])]
+    #[arg(long, requires = "sim", conflicts_with_all = ["quick", "repetitions", "engine", "keep"])]
     full: bool,
     /// Concurrent simulations; the results do not depend on it [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
