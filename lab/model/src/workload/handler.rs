@@ -17,8 +17,8 @@
 //! `piece-2mib-100` is a peer of a torrent: the library is one torrent of pieces of 2 MiB, one file behind
 //! the other, so a piece may begin in one file and end in the next. A peer takes a whole piece, any, in
 //! blocks of 16 KiB (BEP 3), and pauses for 100 ms after every sixteen of them, as a link makes it.
-//! `blocks-2mib-100` takes three blocks of a piece and pauses. With `mixed` each file is a torrent of its own,
-//! and the pieces of one have 1 to 16 MiB.
+//! `blocks-2mib-100` takes three blocks of a piece and pauses. With `mixed` each file is a torrent of its
+//! own, and the pieces of one have 1 to 16 MiB.
 //!
 //! [`Content::Index`]: crate::workload::catalogue::Content::Index
 
