@@ -122,7 +122,8 @@ impl PolicyOptions {
         // Checked whatever the size is, so that a mistake is not met later.
         let params = parameters.params(adjust_by, size_max)?;
         match prefetch {
-            // "Serialization-only mode (...) is identical to prefetching with a prefetch size of zero" ([L] 3.2).
+            // "Serialization-only mode (...) is identical to prefetching with a prefetch size of zero"
+            // ([L] 3.2).
             Prefetch::Fixed(Bytes::ZERO) => {
                 config.prefetch = Bytes::ZERO;
                 if mode == Mode::Both {
