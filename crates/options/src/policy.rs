@@ -113,8 +113,8 @@ impl PolicyOptions {
                 "--parameter preads=true is for --mode prefetch; write that, or leave it out".into(),
             );
         }
-        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and needs
-        // a fixed size; a preset's automatic one does not apply.
+        // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and
+        // needs a fixed size; a preset's automatic one does not apply.
         let found = if mode == Mode::Both { preset.prefetch } else { Prefetch::Fixed(DEFAULT_PREFETCH) };
         let prefetch = self.prefetch.unwrap_or(found);
         let by_default = if ahead { preset.adjust_by } else { AdjustBy::Gradient };
