@@ -34,7 +34,8 @@ pub struct Parameters {
     /// Parameters of the papers, as NAME=VALUE,...; an unknown name is answered by all names
     ///
     /// Names: start-size, adjust-by, adjust-interval, step-size, score-deflation-factor, adjust-busy,
-    /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue, preads.
+    /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue,
+    /// preads.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = known, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     parameter: Vec<String>,
 }

@@ -21,8 +21,8 @@ pub struct PolicyOptions {
     #[arg(long, value_enum, value_name = "NAME")]
     pub preset: Option<Preset>,
     /// How far a read is extended: auto (tuned continuously), competitive (what the disk transfers in the
-    /// time of one seek, from its profile), or a size of 4KiB to 1GiB, or 0: as asked, which is --mode serialise
-    /// [default: auto, or the preset's]
+    /// time of one seek, from its profile), a size of 4KiB to 1GiB, or 0: as asked, which is --mode
+    /// serialise [default: auto, or the preset's]
     #[arg(long, value_name = "SIZE|auto|competitive")]
     pub prefetch: Option<Prefetch>,
     /// Order in which the queue of a disk is served: sweep (by disk address) or fifo (by arrival) [default:
@@ -123,7 +123,8 @@ impl PolicyOptions {
         // Checked whatever the size is, so that a mistake is not met later.
         let params = parameters.params(adjust_by, size_max)?;
         match prefetch {
-            // "Serialization-only mode (...) is identical to prefetching with a prefetch size of zero" ([L] 3.2).
+            // "Serialization-only mode (...) is identical to prefetching with a prefetch size of zero"
+            // ([L] 3.2).
             Prefetch::Fixed(Bytes::ZERO) => {
                 config.prefetch = Bytes::ZERO;
                 if mode == Mode::Both {
