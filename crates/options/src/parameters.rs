@@ -36,8 +36,7 @@ pub struct Parameters {
     /// Names: start-size, adjust-by, adjust-interval, step-size, score-deflation-factor, adjust-busy,
     /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue,
     /// preads.
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = known, help_heading = PAPERS,
-    #hide_short_help = true, hide_long_help = true)]
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = known, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     parameter: Vec<String>,
 }
 

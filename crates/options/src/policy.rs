@@ -88,8 +88,7 @@ pub struct PolicyOptions {
     #[arg(long, value_name = "RULE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub scale: Option<BitrateRule>,
     /// Largest automatic or competitive size, 4KiB to 4GiB
-    #[arg(long, default_value = "32MiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true,
-    #hide_long_help = true)]
+    #[arg(long, default_value = "32MiB", value_name = "SIZE", help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     pub size_max: Bytes,
     /// The papers' parameters
     #[command(flatten)]
