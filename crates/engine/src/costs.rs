@@ -17,7 +17,7 @@ use seekless_policy::{FileId, ReadId};
 use serde::{Deserialize, Serialize};
 
 use crate::lock;
-use crate::programs::{Program, Programs};
+use crate::programs::{Program, Programs, shown};
 
 /// Places in a file at which processes read, that are remembered. At half, a third program in a file with
 /// several streams is taken for another; at double, a miss compares twice as many.
@@ -119,8 +119,7 @@ impl Costs {
 /// The path of an open file, as this process sees it. Blocks on no file system.
 pub(crate) fn path_of(source: &Source) -> Option<String> {
     let link = format!("/proc/self/fd/{}", source.as_fd().as_raw_fd());
-    let path = std::fs::read_link(link).ok()?.to_string_lossy().into_owned();
-    let path: String = path.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let path = shown(&std::fs::read_link(link).ok()?.to_string_lossy());
     let from = path.len().saturating_sub(PATH_MAX);
     let from = (from..path.len()).find(|&at| path.is_char_boundary(at)).unwrap_or(0);
     Some(if from == 0 { path } else { format!("...{}", &path[from..]) })
@@ -171,7 +170,7 @@ impl CostMeter {
         }
     }
 
-    /// The kernel reads bytes of a file by itself, because this process waits for them.
+    /// The kernel reads bytes of a file for a process that waits for them.
     pub(crate) fn by_kernel(&mut self, now: Nanos, file: FileId, pid: u32, bytes: u64, source: &Arc<Source>) {
         let cost = Cost { kernel_reads: 1, kernel_bytes: bytes, ..Cost::default() };
         let program = self.programs.of(pid);
@@ -198,7 +197,7 @@ pub struct CostReport {
     pub disk_ms: f64,
     /// Most time that it may have cost before it took its place.
     pub disk_ms_before_max: f64,
-    /// Reads that the kernel did by itself, as far as `observe` sees them; their time is not known.
+    /// The kernel's own reads, as far as `observe` sees them; their time is not known.
     pub kernel_reads: u64,
     /// Bytes of those.
     pub kernel_bytes: u64,

@@ -322,7 +322,7 @@ impl DiskLoop {
         self.files.asked(pid, file, offset, offset.saturating_add(len));
     }
 
-    /// The kernel reads bytes of a file by itself, because a process waits for them.
+    /// The kernel reads bytes of a file for a process that waits for them.
     fn read_by_kernel(&mut self, pid: u32, file: FileId, offset: u64, len: u64) {
         self.asked(pid, file, offset, len);
         let now = self.at(Instant::now());

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use seekless_base::is_unsafe_to_print;
 use seekless_kernel::cgroup::limits::membership;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// A process or thread has asked; 0 is none. Has its program looked up, and never waits.
+    /// A process or thread has asked (0: not known). Queues a look at its program; never waits.
     pub(crate) fn asked(self: &Arc<Self>, pid: u32, now: Instant) {
         if pid == 0 {
             return;
@@ -154,9 +155,9 @@ fn group(membership: &str) -> String {
     group
 }
 
-/// A name without characters that would change a screen.
-fn shown(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// A name without characters that do something else than being shown.
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().map(|c| if is_unsafe_to_print(c) { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

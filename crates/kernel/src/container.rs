@@ -1,7 +1,7 @@
 //! What this process does not share with the machine's first process.
 //!
 //! A container is a few namespaces, a root folder, a filter of system calls and a control group with limits,
-//! each of which may be missing. So each is looked at by itself.
+//! each of which may be missing. So each is examined separately.
 
 use std::env;
 use std::fs;
@@ -18,7 +18,7 @@ const FIRST_USERS: &str = "user:[4026531837]";
 /// A container, as a process in it sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
-    /// It numbers its processes by itself, and sees no others.
+    /// It has a process namespace of its own, and sees no other processes.
     pub own_processes: bool,
     /// Its root is a user without rights outside.
     pub own_users: bool,

@@ -27,7 +27,7 @@ pub const KEYS_MAX: usize = 256;
 /// early in it; at double, a look each second shows what has ended.
 const RECENT_S: f64 = 30.0;
 
-/// Weight of a byte that the kernel read by itself, whose disk time is not known: 100 MB/s.
+/// Weight of a byte of the kernel's own reads, whose disk time is not known: 100 MB/s.
 const KERNEL_BYTE_NS: u64 = 10;
 
 /// What a file or a program took of a disk.
@@ -41,7 +41,7 @@ pub struct Cost {
     pub seeks: u64,
     /// Time of the disk; reads in flight together share it equally.
     pub disk_time: Nanos,
-    /// Reads that the kernel did by itself, as far as a door reports them; their disk time is not known.
+    /// The kernel's own reads, as far as a door reports them; their disk time is not known.
     pub kernel_reads: u64,
     /// Bytes of those.
     pub kernel_bytes: u64,

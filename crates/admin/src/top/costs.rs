@@ -20,7 +20,7 @@ pub(crate) struct CostView {
     pub(crate) disk_ms: f64,
     /// Fraction of the time between the reports.
     pub(crate) share: f64,
-    /// Reads that the kernel did by itself, and their bytes; their disk time is not known.
+    /// The kernel's own reads, and their bytes; their disk time is not known.
     pub(crate) kernel_reads: u64,
     pub(crate) kernel_bytes: u64,
 }

@@ -27,9 +27,9 @@ pub(super) struct Value {
 /// The pages that a function is called for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Span {
-    /// From this byte, so many bytes.
+    /// Bytes: their offset, their number.
     Bytes(Value, Value),
-    /// From this page to this one.
+    /// Pages: the first, the last.
     Pages(Value, Value),
 }
 
