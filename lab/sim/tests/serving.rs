@@ -11,7 +11,7 @@ use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode, OrderKind, Sizi
 use seekless_sim::serving::config::{Costs, DiskConfig, Door, EngineConfig, FileSetLoad, Rise, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::search::Search;
-use seekless_sim::serving::{self, Config, KernelConfig, Load, OtherDisks, Report, readahead, scheduler};
+use seekless_sim::serving::{self, Config, KernelConfig, Load, Report, readahead, scheduler};
 
 fn catalogue() -> Catalogue {
     Catalogue::new(&CatalogueSpec { size: Some(Bytes::gib(2)), ..CatalogueSpec::default() }).unwrap()
@@ -31,7 +31,7 @@ fn closed(clients: u32) -> Config {
         socket: Bytes::mib(1),
         engine: None,
         costs: Costs::default(),
-        load: Load::Closed { clients, spec: ClosedSpec::default(), other_disks: OtherDisks::Busy },
+        load: Load::closed(clients, ClosedSpec::default()),
         file_set: None,
         writer: None,
         warmup: Nanos::from_secs(2),

@@ -74,7 +74,8 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     // Of a disk that is read once nothing is counted.
     let mut once = Vec::new();
     for (i, folder) in bench.folders().iter().enumerate() {
-        let start = |load: &Load| Clients::start(bench.scenario, (load, arm), &format!("{url}{folder}"), i, &dir);
+        let start =
+            |load: &Load| Clients::start(bench.scenario, (load, arm), &format!("{url}{folder}"), i, &dir);
         match (arm.other_disks, i) {
             (_, 0) | (OtherDisks::Busy, _) => clients.push(start(&point.load)?),
             (OtherDisks::Idle, _) => {}

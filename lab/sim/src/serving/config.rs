@@ -244,6 +244,13 @@ impl Default for Costs {
     }
 }
 
+impl Load {
+    /// So many clients on each disk, each asking for the next range when it has the last.
+    pub fn closed(clients: u32, spec: ClosedSpec) -> Load {
+        Load::Closed { clients, spec, other_disks: OtherDisks::Busy }
+    }
+}
+
 /// Who reads on all disks of a machine but the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
