@@ -1,9 +1,9 @@
-//! What cgroups set for disks: limits of reading, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`) and
-//! v2 (`io.max`), the devices they apply to, and weights.
+//! What cgroups set for disks: limits of reading, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`)
+//! and v2 (`io.max`), the devices they apply to, and weights.
 //!
 //! A limit also applies to all descendants of its cgroup. The kernel checks the cgroup of the thread that
-//! reads, so a process that reads for another one bypasses the other's limit, unless it asks here. Weights are
-//! those for all devices; settings for single devices are not read.
+//! reads, so a process that reads for another one bypasses the other's limit, unless it asks here. Weights
+//! are those for all devices; settings for single devices are not read.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

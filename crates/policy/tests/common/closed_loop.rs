@@ -1,4 +1,5 @@
-//! A disk that reads one piece after the other, and readers that each read on as soon as they have their bytes.
+//! A disk that reads one piece after the other, and readers that each read on as soon as they have their
+//! bytes.
 
 use seekless_base::{Lba, Nanos};
 use seekless_policy::{
