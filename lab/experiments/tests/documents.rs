@@ -496,8 +496,9 @@ fn bounds(heading: &str, places: &[&str]) -> usize {
 const MEDIA_PARSERS: [&str; 4] = ["mp4-atom", "mkv-element", "m3u8-rs", "roxmltree"];
 
 /// What runs as root, in another's process, or for clients of the network.
-const SERVES: [&str; 8] = [
+const SERVES: [&str; 9] = [
     "seekless-admin",
+    "seekless-cli",
     "seekless-daemon",
     "seekless-engine",
     "seekless-frontend",
