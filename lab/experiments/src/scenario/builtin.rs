@@ -127,7 +127,9 @@ scenarios![
     "small-files",
     "small-files-200k",
     "soak",
+    "three-disks",
     "three-nodes",
+    "viewers",
     "watch-sessions",
     "works-with",
 ];
@@ -209,6 +211,8 @@ mod tests {
                 "hostile-user",
                 "joined-disks",
                 "reuse",
+                "three-disks",
+                "viewers",
                 "scrub-and-serve",
                 "seeding",
                 "package-mirror",
