@@ -9,7 +9,7 @@ use seekless_policy::Stats;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use seekless_levels::cache::Replacement;
+use crate::study::cache::Replacement;
 
 use super::cache::{BLOCK_PAGES, Counts, PAGE, PageCache};
 use super::disk::DiskStats;
