@@ -55,6 +55,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         Load::Diff { .. }
         | Load::Files { .. }
         | Load::Fio { .. }
+        | Load::Broker { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {} => (0.0, false),
@@ -68,7 +69,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let edge = arm.edge.map(|size| Server::edge(&server, size, &edge_site)).transpose()?;
     let url = edge.as_ref().unwrap_or(&server).url();
     let mut clients = Vec::new();
-    for (i, folder) in bench.folders().iter().enumerate() {
+    for (i, folder) in bench.folders().iter().enumerate().filter(|_| !arm.alone) {
         clients.push(Clients::start(bench.scenario, (&point.load, arm), &format!("{url}{folder}"), i, &dir)?);
     }
 
@@ -141,6 +142,11 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     }
     if let Some(proof) = proof {
         proof.account(row)?;
+    }
+    if arm.alone
+        && let Some(writer) = writer.take()
+    {
+        writer.account(row)?;
     }
     let disks = bench.disks.iter().map(|d| d.stats(false)).collect::<Result<Vec<_>, _>>()?;
     let results = clients.into_iter().map(Clients::finish).collect::<Result<Vec<_>, _>>()?;
