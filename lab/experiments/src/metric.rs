@@ -144,7 +144,7 @@ pub const METRICS: &[Metric] = &[
     metric(
         "tail_absent",
         "",
-        "share of the last 8 MiB of each partition that is written which was not in memory, looked at every second",
+        "share of the last 2 MiB of each partition that is written which was not in memory, looked at every second",
     ),
     metric("link_mbit_s", "Mb/s", "rate of each client's link"),
     metric("segments", "", "segments of a recorder's cameras, counted when the next one ends"),

@@ -397,3 +397,48 @@ pub(crate) fn account(row: &mut Row, writer: &Value) {
     }
     row.raw.insert("writer".into(), writer.clone());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder(file: &Path) -> WriterArgs {
+        WriterArgs {
+            file: file.into(),
+            size: Bytes::mib(1),
+            rate: 4.0,
+            sync: None,
+            cameras: 4,
+            segment: Nanos::from_millis(200),
+            journal: Nanos::from_millis(50),
+            speedup: 1.0,
+            warmup: Nanos::from_millis(400),
+            duration: Nanos::from_millis(1400),
+            json: None,
+        }
+    }
+
+    #[test]
+    fn a_recorder_says_what_became_of_its_segments_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = recorder(&dir.path().join("recorded"));
+        let said = record(&args, Clock { start: Instant::now(), speedup: 1.0 }).unwrap();
+        // Four cameras, five segments a second each, for a second. A slow machine may miss some.
+        let segments = said["segments"].as_u64().unwrap();
+        assert!(segments.abs_diff(20) <= 4, "{said}");
+        assert!(said["late"].as_u64().unwrap() + said["lost"].as_u64().unwrap() <= segments, "{said}");
+        assert!(said["fsyncs"].as_u64().unwrap() > 0 && said["fdatasyncs"].as_u64().unwrap() > 0, "{said}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_said_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"in the way").unwrap();
+        let fault = run(&recorder(&file)).unwrap_err();
+        assert!(fault.message.starts_with("writer: cannot create") && !fault.message.contains('\n'));
+        let fault = run(&WriterArgs { cameras: 2000, ..recorder(&file) }).unwrap_err();
+        assert_eq!(fault.exit, Exit::Usage);
+    }
+}

@@ -25,8 +25,8 @@ pub struct WriterSpec {
     /// Seconds of a segment.
     #[serde(default = "segment_s")]
     pub segment_s: f64,
-    /// The clients' link is the lowest, up to that of the load, at which at least this share of the segments is
-    /// late or lost. Simulator only.
+    /// The clients' link is the lowest, up to that of the load, at which at least this share of the segments
+    /// is late or lost. Simulator only.
     pub missed: Option<f64>,
 }
 

@@ -4,9 +4,8 @@
 //! A program writes a file from end to end, over and over; after every so many bytes it may call `fsync`. It
 //! keeps to its rate over the whole run: what it was late with, it writes as soon as it may. A recorder is
 //! several programs: cameras, whose data come at their rate and are lost where a camera's buffer is full
-//! ([`seekless_model::workload::recorder`]), and a journal, of which a block is written over and synced by `fdatasync` every so often.
-//! The cameras' segments end one after the other, evenly. Pages take part in the page cache, and are dirty
-//! until they are written back:
+//! ([`seekless_model::workload::recorder`]), and a journal, of which a page is written over and synced by
+//! `fdatasync` every so often. Pages take part in the page cache, and are dirty until they are written back:
 //!
 //! - While more than 10 % of memory is dirty, the flusher writes back; so it does where a page has been dirty
 //!   for 30 s, at which it looks every 5 s (`dirty_background_ratio`, `dirty_expire_centisecs`,
