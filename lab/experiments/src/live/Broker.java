@@ -26,6 +26,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 class Broker {
     /** Bytes of a record. */
     static final int RECORD = 16 << 10;
+    /** Longest time told apart, microseconds: an hour. */
+    static final long LONGEST_US = 3_600_000_000L;
     /** Partitions of the topic that is written, and threads that write it. */
     static final int LIVE = 4;
 
@@ -92,8 +94,10 @@ class Broker {
         long start = System.nanoTime();
         from = start + value("warmup_ms") * 1_000_000;
         to = from + value("duration_ms") * 1_000_000;
-        LongAdder caught = new LongAdder(), tailed = new LongAdder(), produced = new LongAdder(), failed = new LongAdder();
-        ConcurrentHistogram produce = new ConcurrentHistogram(3_600_000_000L, 3), tail = new ConcurrentHistogram(3_600_000_000L, 3);
+        LongAdder caught = new LongAdder(), tailed = new LongAdder();
+        LongAdder produced = new LongAdder(), failed = new LongAdder();
+        ConcurrentHistogram produce = new ConcurrentHistogram(LONGEST_US, 3);
+        ConcurrentHistogram tail = new ConcurrentHistogram(LONGEST_US, 3);
         List<Thread> threads = new ArrayList<>();
         for (int p = 0; p < value("catching_up"); p++) {
             int partition = p % (int) value("partitions");
@@ -150,8 +154,9 @@ class Broker {
         }
     }
 
-    /** Writes at a rate. A record's time is from the moment at which it was due to that at which it is acknowledged. */
-    static void write(int partition, double rate, long start, LongAdder bytes, LongAdder failed, ConcurrentHistogram times) {
+    /** Writes at a rate. A record's time is from when it was due until it is acknowledged. */
+    static void write(int partition, double rate, long start, LongAdder bytes, LongAdder failed,
+        ConcurrentHistogram times) {
         byte[] data = new byte[RECORD];
         new Random(partition).nextBytes(data);
         try (KafkaProducer<byte[], byte[]> producer = producer()) {
@@ -165,7 +170,7 @@ class Broker {
                     if (!counts(now)) return;
                     if (error != null) { failed.increment(); return; }
                     bytes.add(RECORD);
-                    times.recordValue(Math.max(1, Math.min(3_600_000_000L, (now - due) / 1000)));
+                    times.recordValue(Math.max(1, Math.min(LONGEST_US, (now - due) / 1000)));
                 });
             }
         } catch (InterruptedException e) {

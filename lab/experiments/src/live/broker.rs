@@ -3,8 +3,8 @@
 //!
 //! The broker fills its log once a run, so that every arm finds the same one. It and the arm's daemon are in
 //! the arm's control group; the clients, one Java program, stand for other machines and are not. A broker
-//! does not sync what it writes: the kernel writes it back. It sends with `sendfile` from the threads that
-//! answer producers as well, so one that waits for the disk holds up both.
+//! does not sync what it writes: the kernel writes it back. It sends with `sendfile` from its network threads,
+//! which answer producers as well, so one that waits for the disk holds up both.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
@@ -24,12 +24,15 @@ use super::{Bench, serve};
 use crate::guard;
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{Load, Point, written_mb_s};
+use crate::scenario::{Load, Point, ServerVariant, written_mb_s};
 use crate::server::free_port;
 use crate::tools;
 
 /// Folder of the log on the disk.
 const LOG: &str = "kafka";
+/// Threads that send, of the variant `threads`; three as shipped. As many as nginx has for each worker: with
+/// half, two consumers that catch up wait for one thread; with double, none has more.
+const NETWORK_THREADS: u32 = 32;
 /// The clients' program.
 const PROGRAM: &str = include_str!("Broker.java");
 /// Heap of the broker, which moves no record itself. With half it spends its time collecting it.
@@ -58,7 +61,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let partitions = format!("partitions={clients}");
     if !log.exists() {
         let dir = bench.scratch.dir("fill")?;
-        let broker = Broker::start(&log, &dir, &[], None)?;
+        let broker = Broker::start(&log, &dir, ServerVariant::Shipped, &[], None)?;
         let fill = broker.clients("fill", &[&partitions, &format!("backlog={}", backlog.0)], &dir)?;
         finish(fill, FILL_PATIENCE)?;
     }
@@ -67,7 +70,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let group = bench.group("lab")?;
     let mut helper = arm.mode.map(|_| Daemon::of(bench, arm, &dir, group.as_ref())).transpose()?;
     let env = daemon::preload(arm, &dir)?;
-    let mut broker = Broker::start(&log, &dir, &env, group.as_ref())?;
+    let mut broker = Broker::start(&log, &dir, arm.variant, &env, group.as_ref())?;
     let values = [
         partitions,
         format!("catching_up={clients}"),
@@ -145,11 +148,16 @@ impl Broker {
     fn start(
         log: &Path,
         dir: &Path,
+        variant: ServerVariant,
         env: &[(String, String)],
         group: Option<&MemoryGroup>,
     ) -> Result<Broker, Fault> {
         let (port, controller) = (free_port()?, free_port()?);
         let settings = dir.join("server.properties");
+        let threads = match variant {
+            ServerVariant::Threads => format!("num.network.threads={NETWORK_THREADS}\n"),
+            ServerVariant::Shipped | ServerVariant::Reads => String::new(),
+        };
         write(
             &settings,
             &format!(
@@ -160,7 +168,7 @@ impl Broker {
              listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n\
              log.dirs={}\nauto.create.topics.enable=false\nlog.retention.hours=-1\n\
              offsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
-             transaction.state.log.min.isr=1\n",
+             transaction.state.log.min.isr=1\n{threads}",
                 log.display()
             ),
         )?;

@@ -458,8 +458,8 @@ pub enum ServerVariant {
     #[default]
     Shipped,
     /// What the server's manual advises for large files on disks that are slow to answer: nginx `aio
-    /// threads`, Apache `EnableMMAP Off` with `EnableSendfile On`; lighttpd and the built-in server have
-    /// nothing to turn.
+    /// threads`, Apache `EnableMMAP Off` with `EnableSendfile On`, Kafka `num.network.threads`; lighttpd and
+    /// the built-in server have nothing to turn.
     Threads,
     /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the
     /// paper's servers asked for little at a time (\[L\] 6.4). The others have nothing to turn.
