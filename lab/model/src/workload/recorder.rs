@@ -198,7 +198,8 @@ mod tests {
             camera.end_segment(now);
         }
         assert_eq!(camera.position(), 36 * PAGE);
-        let counted = camera.segments(now);
+        assert_eq!(camera.segments(now), Segments { all: 9, late: 0, lost: 9 });
+        let counted = camera.segments(Nanos(now.0 + 1));
         assert_eq!(counted, Segments { all: 10, late: 1, lost: 9 }, "of the one at 36 nothing is durable");
         assert!((counted.missed() - 1.0).abs() < 1e-9);
     }
