@@ -160,6 +160,17 @@ pub(crate) fn find_go(name: &str) -> Result<Program, Fault> {
         })
 }
 
+/// The libraries of Kafka, fetched into `.cache/kafka` by `scripts/provision-kafka`; Java is here too.
+pub(crate) fn kafka() -> Result<PathBuf, Fault> {
+    find("java")?;
+    let starts = [std::env::current_dir().ok(), seekless().ok()];
+    let above = starts.iter().flatten().flat_map(|start| start.ancestors());
+    above.map(|dir| dir.join(".cache/kafka/libs")).find(|dir| dir.is_dir()).ok_or_else(|| {
+        let message = "Kafka is not here: run scripts/provision-kafka (needs Java and Maven)";
+        Fault::new(Exit::Missing, message)
+    })
+}
+
 /// Finds a server: unpacked first, then in PATH and the sbin folders.
 pub(crate) fn find(name: &str) -> Result<Program, Fault> {
     for root in roots() {

@@ -330,7 +330,7 @@ pub(crate) fn catalogue_args(scenario: &Scenario) -> Vec<String> {
 
 /// The library as a manifest; none where the load brings its own files.
 pub(super) fn manifest(scenario: &Scenario, scratch: &Scratch) -> Result<Option<PathBuf>, Fault> {
-    if matches!(scenario.load, Load::Diff { .. } | Load::Files { .. } | Load::Fio { .. }) {
+    if scenario.load.has_own_files() {
         return Ok(None);
     }
     let path = scratch.path().join("manifest.txt");

@@ -8,6 +8,7 @@
 
 mod apart;
 mod beside;
+mod broker;
 mod daemon;
 mod diff;
 pub(crate) mod disk;
@@ -167,6 +168,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
                 Load::Diff { .. } => diff::run(&mut bench, point, &mut row)?,
                 Load::Files { .. } => files::run(&mut bench, point, &mut row)?,
                 Load::Fio { .. } => fio::run(&mut bench, point, &mut row)?,
+                Load::Broker { .. } => broker::run(&mut bench, point, &mut row)?,
                 Load::Readers { .. } => works::run(&mut bench, point, &mut row)?,
                 _ => serve::run(&mut bench, point, &mut row)?,
             }

@@ -37,7 +37,7 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
             "no software disk without loop devices: /dev/loop-control is missing (modprobe loop)",
         ));
     }
-    if !root && matches!(scenario.load, Load::Diff { .. } | Load::Files { .. } | Load::Fio { .. }) {
+    if !root && scenario.load.has_own_files() {
         return Err(permission("this scenario needs a file system on a loop device: run it as root"));
     }
     let groups = match MemoryGroup::create("survey", 64 << 20) {
@@ -66,6 +66,9 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     }
     if matches!(scenario.load, Load::Fio { .. }) {
         tools::find("fio")?;
+    }
+    if matches!(scenario.load, Load::Broker { .. }) {
+        tools::kafka()?;
     }
     if scenario.arms.iter().any(|a| a.shown) {
         tools::find("script")?;

@@ -58,6 +58,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         Load::Diff { .. }
         | Load::Files { .. }
         | Load::Fio { .. }
+        | Load::Broker { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {} => (0.0, false),
@@ -73,7 +74,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let mut clients = Vec::new();
     // Of a disk that is read once nothing is counted.
     let mut once = Vec::new();
-    for (i, folder) in bench.folders().iter().enumerate() {
+    for (i, folder) in bench.folders().iter().enumerate().filter(|_| !arm.alone) {
         let start =
             |load: &Load| Clients::start(bench.scenario, (load, arm), &format!("{url}{folder}"), i, &dir);
         match (arm.other_disks, i) {
@@ -153,6 +154,11 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     }
     if let Some(proof) = proof {
         proof.account(row)?;
+    }
+    if arm.alone
+        && let Some(writer) = writer.take()
+    {
+        writer.account(row)?;
     }
     let disks = bench.disks.iter().map(|d| d.stats(false)).collect::<Result<Vec<_>, _>>()?;
     let results = clients.into_iter().map(Clients::finish).collect::<Result<Vec<_>, _>>()?;

@@ -1,18 +1,23 @@
-//! A program that writes beside a load, as a recorder or a mirror does: `seekless-lab writer`.
+//! A program that writes beside a load, as a mirror or a recorder does: `seekless-lab writer`.
 //!
 //! It writes a file from end to end, over and over, and calls `fsync` after every so many bytes. It keeps to
-//! its rate over the whole run: what it was late with, it writes as soon as it may. The simulator has the
-//! same program (`seekless_sim`, `serving::machine::writer`).
+//! its rate over the whole run: what it was late with, it writes as soon as it may. With `--cameras` it is a
+//! recorder: threads that each write a file a segment and call `fsync` at its end
+//! ([`seekless_model::workload::recorder`]), and a journal. The simulator has the same programs
+//! (`seekless_sim`, `serving::machine::writer`).
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::memory_group::MemoryGroup;
 use clap::Args;
 use hdrhistogram::Histogram;
+use seekless_base::wants::PAGE;
 use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_model::workload::recorder::{CALL, Camera, Segments};
 use serde_json::{Value, json};
 
 use crate::process::Process;
@@ -20,8 +25,10 @@ use crate::results::Row;
 use crate::scenario::WriterSpec;
 use crate::tools;
 
-/// Bytes of one call, as in the simulator.
-const CALL: u64 = 128 << 10;
+/// Bytes of a recorder's journal, as in the simulator.
+const JOURNAL: u64 = 16 << 20;
+/// Fewest segments of a camera before the first is written over, as in the simulator.
+const SEGMENTS_KEPT: u64 = 8;
 /// Longest fsync told apart, microseconds: an hour.
 const FSYNC_MAX_US: u64 = 3_600_000_000;
 /// Start-up, the last fsync and writing the result, beyond the length asked for.
@@ -30,10 +37,10 @@ const SLACK: Duration = Duration::from_secs(90);
 /// Options of `seekless-lab writer`.
 #[derive(Debug, Args)]
 pub struct WriterArgs {
-    /// The file; it is removed at the end
+    /// The file, or the folder of a recorder; it is removed at the end
     #[arg(long)]
     file: PathBuf,
-    /// Its size
+    /// Its size, or that of the segments of all cameras
     #[arg(long)]
     size: Bytes,
     /// MB/s, in the disk's time
@@ -42,6 +49,15 @@ pub struct WriterArgs {
     /// Call fsync after so many bytes
     #[arg(long)]
     sync: Option<Bytes>,
+    /// A recorder of so many cameras, which share the rate, instead of one file
+    #[arg(long, default_value_t = 0)]
+    cameras: u32,
+    /// With --cameras: length of a segment
+    #[arg(long, default_value = "4s")]
+    segment: Nanos,
+    /// With --cameras: time between two records of its journal
+    #[arg(long, default_value = "250ms")]
+    journal: Nanos,
     /// How many times faster than life the disk runs
     #[arg(long, default_value_t = 1.0)]
     speedup: f64,
@@ -61,55 +77,246 @@ pub struct WriterArgs {
 /// # Errors
 /// The file cannot be made or written.
 pub(crate) fn run(args: &WriterArgs) -> Result<Exit, Fault> {
-    let fault = |what: &str, e: std::io::Error| {
-        Fault::new(Exit::Failed, format!("writer: cannot {what} {}: {e}", args.file.display()))
-    };
     let usable = |x: f64| x.is_finite() && x > 0.0;
     if !usable(args.rate) || !usable(args.speedup) || args.size.0 < CALL || args.duration <= args.warmup {
         let message =
             "writer: --rate and --speedup are above 0, --size at least 128KiB, --duration above --warmup";
         return Err(Fault::new(Exit::Usage, message));
     }
+    let long = Nanos::from_millis(100)..=Nanos::from_secs(3600);
+    if args.cameras > 1024 || !long.contains(&args.segment) || args.journal < Nanos::from_millis(1) {
+        let message = "writer: --cameras is at most 1024, --segment 100ms to 1h, --journal at least 1ms";
+        return Err(Fault::new(Exit::Usage, message));
+    }
+    let clock = Clock { start: Instant::now(), speedup: args.speedup };
+    let value = match args.cameras {
+        0 => plain(args, clock)?,
+        _ => record(args, clock)?,
+    };
+    seekless_output::give(args.json.as_deref(), &value, || format!("{value}\n"))?;
+    Ok(Exit::Ok)
+}
+
+/// Disk time since the start.
+#[derive(Clone, Copy)]
+struct Clock {
+    start: Instant,
+    speedup: f64,
+}
+
+impl Clock {
+    fn now(self) -> Nanos {
+        Nanos((self.start.elapsed().as_secs_f64() * self.speedup * 1e9) as u64)
+    }
+
+    fn sleep_until(self, due: Nanos) {
+        let early = due.since(self.now());
+        std::thread::sleep(Duration::from_secs_f64(early.as_secs_f64() / self.speedup));
+    }
+}
+
+fn fault(what: &str, path: &Path, error: &std::io::Error) -> Fault {
+    Fault::new(Exit::Failed, format!("writer: cannot {what} {}: {error}", path.display()))
+}
+
+/// Times of syncs.
+struct Syncs(Histogram<u64>);
+
+impl Syncs {
+    fn new() -> Syncs {
+        Syncs(Histogram::new_with_max(FSYNC_MAX_US, 3).expect("constant bounds are valid"))
+    }
+
+    fn took(&mut self, time: Nanos) {
+        self.0.saturating_record((time.0 / 1000).max(1));
+    }
+
+    fn ms(&self, q: f64) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.value_at_quantile(q) as f64 / 1e3 }
+    }
+}
+
+fn data() -> Vec<u8> {
+    (0..CALL).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+/// One program that writes one file.
+fn plain(args: &WriterArgs, clock: Clock) -> Result<Value, Fault> {
+    let fault = |what: &str, e: std::io::Error| fault(what, &args.file, &e);
     let mut file = File::create(&args.file).map_err(|e| fault("create", e))?;
-    let buffer: Vec<u8> = (0..CALL).map(|i| (i * 31 % 251) as u8).collect();
-    let mut fsyncs = Histogram::<u64>::new_with_max(FSYNC_MAX_US, 3).expect("constant bounds are valid");
-    let start = Instant::now();
-    let now = || Nanos((start.elapsed().as_secs_f64() * args.speedup * 1e9) as u64);
+    let (buffer, mut fsyncs) = (data(), Syncs::new());
     let (mut written, mut counted, mut unsynced) = (0, 0, 0);
-    while now() < args.duration {
+    while clock.now() < args.duration {
         let at = written % args.size.0;
         let len = CALL.min(args.size.0 - at);
         if at == 0 && written > 0 {
             file.seek(SeekFrom::Start(0)).map_err(|e| fault("rewind", e))?;
         }
-        let counts = now() >= args.warmup;
+        let counts = clock.now() >= args.warmup;
         file.write_all(&buffer[..len as usize]).map_err(|e| fault("write", e))?;
         written += len;
         unsynced += len;
         counted += if counts { len } else { 0 };
         if args.sync.is_some_and(|every| unsynced >= every.0) {
-            let began = now();
+            let began = clock.now();
             file.sync_all().map_err(|e| fault("sync", e))?;
             unsynced = 0;
-            if now() >= args.warmup {
-                fsyncs.saturating_record((now().since(began).0 / 1000).max(1));
+            if clock.now() >= args.warmup {
+                fsyncs.took(clock.now().since(began));
             }
         }
         let due = Nanos::from_secs_f64(written as f64 / (args.rate * 1e6));
-        let early = due.min(args.duration).since(now());
-        std::thread::sleep(Duration::from_secs_f64(early.as_secs_f64() / args.speedup));
+        clock.sleep_until(due.min(args.duration));
     }
-    let seconds = (now().since(args.warmup)).as_secs_f64();
+    let seconds = (clock.now().since(args.warmup)).as_secs_f64();
     drop(file);
     std::fs::remove_file(&args.file).map_err(|e| fault("remove", e))?;
-    let ms = |q: f64| if fsyncs.is_empty() { 0.0 } else { fsyncs.value_at_quantile(q) as f64 / 1e3 };
-    let mb_per_s = counted as f64 / 1e6 / seconds;
-    let value = json!({
+    Ok(written_json(args, counted as f64 / 1e6 / seconds, &fsyncs))
+}
+
+fn written_json(args: &WriterArgs, mb_per_s: f64, fsyncs: &Syncs) -> Value {
+    json!({
         "mb_per_s": mb_per_s, "asked_mb_per_s": args.rate, "of_asked": mb_per_s / args.rate,
-        "fsyncs": fsyncs.len(), "fsync_p50_ms": ms(0.5), "fsync_p99_ms": ms(0.99), "fsync_max_ms": ms(1.0),
+        "fsyncs": fsyncs.0.len(), "fsync_p50_ms": fsyncs.ms(0.5), "fsync_p99_ms": fsyncs.ms(0.99),
+        "fsync_max_ms": fsyncs.ms(1.0),
+    })
+}
+
+/// What a thread of a recorder had.
+struct Recorded {
+    bytes: u64,
+    syncs: Syncs,
+    segments: Segments,
+}
+
+/// Cameras, each a thread that writes its segments, and a journal, in a folder of their own.
+fn record(args: &WriterArgs, clock: Clock) -> Result<Value, Fault> {
+    let dir = &args.file;
+    std::fs::create_dir_all(dir).map_err(|e| fault("create", dir, &e))?;
+    let journal = Journal::new(&dir.join("journal"))?;
+    // Its blocks are there before the clock is set.
+    let clock = Clock { start: Instant::now(), ..clock };
+    let counts = args.warmup..args.duration;
+    let cameras = Camera::several(args.cameras, args.rate * 1e6, args.segment, &counts);
+    let each = args.size.0 / u64::from(args.cameras);
+    let recorded: Result<Vec<Recorded>, Fault> = std::thread::scope(|scope| {
+        let threads: Vec<_> = cameras
+            .into_iter()
+            .enumerate()
+            .map(|(number, camera)| scope.spawn(move || film(args, clock, camera, number, each)))
+            .collect();
+        let kept = journal.keep(args, clock);
+        let films = threads.into_iter().map(|t| t.join().expect("a camera's thread does not panic"));
+        films.chain([kept]).collect()
     });
-    seekless_output::give(args.json.as_deref(), &value, || format!("{value}\n"))?;
-    Ok(Exit::Ok)
+    std::fs::remove_dir_all(dir).map_err(|e| fault("remove", dir, &e))?;
+    let mut recorded = recorded?;
+    let journal = recorded.pop().map_or_else(Syncs::new, |journal| journal.syncs);
+    let (mut fsyncs, mut segments, mut bytes) = (Syncs::new(), Segments::default(), 0);
+    for one in recorded {
+        fsyncs.0 += &one.syncs.0;
+        segments += one.segments;
+        bytes += one.bytes;
+    }
+    let seconds = args.duration.since(args.warmup).as_secs_f64();
+    let mut value = written_json(args, bytes as f64 / 1e6 / seconds, &fsyncs);
+    let more = json!({
+        "segments": segments.all, "late": segments.late, "lost": segments.lost, "missed": segments.missed(),
+        "fdatasyncs": journal.0.len(), "fdatasync_p50_ms": journal.ms(0.5),
+        "fdatasync_p99_ms": journal.ms(0.99),
+    });
+    if let (Value::Object(all), Value::Object(more)) = (&mut value, more) {
+        all.extend(more);
+    }
+    Ok(value)
+}
+
+/// One camera: a file a segment, of which the oldest is written over when `keep` bytes are there.
+fn film(
+    args: &WriterArgs,
+    clock: Clock,
+    mut camera: Camera,
+    number: usize,
+    keep: u64,
+) -> Result<Recorded, Fault> {
+    let buffer = data();
+    let (mut bytes, mut syncs) = (0, Syncs::new());
+    let files = (keep / camera.segment()).max(SEGMENTS_KEPT);
+    let mut open: Option<(File, PathBuf)> = None;
+    loop {
+        let lost_the_rest = camera.lose(clock.now());
+        let mut ended = lost_the_rest;
+        if !lost_the_rest {
+            let due = camera.due();
+            if due >= args.duration || clock.now() >= args.duration {
+                break;
+            }
+            clock.sleep_until(due);
+            let (file, path) = match &mut open {
+                Some(open) => open,
+                None => {
+                    let segment = camera.position() / camera.segment() % files;
+                    let path = args.file.join(format!("camera{number}-{segment}"));
+                    let file = File::create(&path).map_err(|e| fault("create", &path, &e))?;
+                    open.insert((file, path))
+                }
+            };
+            let len = camera.call();
+            file.write_all(&buffer[..len as usize]).map_err(|e| fault("write", path, &e))?;
+            let now = clock.now();
+            bytes += if (args.warmup..args.duration).contains(&now) { len } else { 0 };
+            ended = camera.wrote(len);
+        }
+        if ended {
+            if let Some((file, path)) = open.take() {
+                let began = clock.now();
+                file.sync_all().map_err(|e| fault("sync", &path, &e))?;
+                if clock.now() >= args.warmup {
+                    syncs.took(clock.now().since(began));
+                }
+            }
+            camera.end_segment(clock.now());
+        }
+    }
+    let segments = camera.segments(clock.now().min(args.duration));
+    Ok(Recorded { bytes, syncs, segments })
+}
+
+/// A file whose pages are written over, one every so often.
+struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+impl Journal {
+    fn new(path: &Path) -> Result<Journal, Fault> {
+        let mut file = File::create(path).map_err(|e| fault("create", path, &e))?;
+        let block = data();
+        for _ in 0..JOURNAL / CALL {
+            file.write_all(&block).map_err(|e| fault("write", path, &e))?;
+        }
+        file.sync_all().map_err(|e| fault("sync", path, &e))?;
+        Ok(Journal { file, path: path.to_owned() })
+    }
+
+    fn keep(&self, args: &WriterArgs, clock: Clock) -> Result<Recorded, Fault> {
+        let (page, mut syncs, mut at) = (vec![7; PAGE as usize], Syncs::new(), 0);
+        loop {
+            let every = args.journal.0.max(1);
+            let due = Nanos((clock.now().0 / every + 1) * every);
+            if due >= args.duration {
+                return Ok(Recorded { bytes: 0, syncs, segments: Segments::default() });
+            }
+            clock.sleep_until(due);
+            self.file.write_all_at(&page, at).map_err(|e| fault("write", &self.path, &e))?;
+            at = (at + PAGE) % JOURNAL;
+            let began = clock.now();
+            self.file.sync_data().map_err(|e| fault("sync", &self.path, &e))?;
+            if clock.now() >= args.warmup {
+                syncs.took(clock.now().since(began));
+            }
+        }
+    }
 }
 
 /// The program at work; stopped on drop.
@@ -132,6 +339,9 @@ impl Writer {
         command.arg("--file").arg(mount.join("written"));
         command.args(["--size", &spec.file.to_string(), "--rate", &mb_s.to_string()]);
         command.args(spec.sync.iter().flat_map(|every| ["--sync".to_string(), every.to_string()]));
+        if let Some(cameras) = spec.cameras {
+            command.args(["--cameras", &cameras.to_string(), "--segment", &format!("{}s", spec.segment_s)]);
+        }
         command.args(["--warmup", &format!("{warmup_s}s")]);
         command.args([
             "--duration",
@@ -161,8 +371,16 @@ impl Writer {
 }
 
 /// Metrics of what a writer says, and where.
-const METRICS: [(&str, &str); 5] = [
+const METRICS: [(&str, &str); 13] = [
     ("writer_mb_s", "mb_per_s"),
+    ("writer_asked_mb_s", "asked_mb_per_s"),
+    ("segments", "segments"),
+    ("segments_late", "late"),
+    ("segments_lost", "lost"),
+    ("segments_missed", "missed"),
+    ("fdatasyncs", "fdatasyncs"),
+    ("fdatasync_p50_ms", "fdatasync_p50_ms"),
+    ("fdatasync_p99_ms", "fdatasync_p99_ms"),
     ("writer_of_asked", "of_asked"),
     ("fsync_p50_ms", "fsync_p50_ms"),
     ("fsync_p99_ms", "fsync_p99_ms"),
@@ -178,4 +396,49 @@ pub(crate) fn account(row: &mut Row, writer: &Value) {
         }
     }
     row.raw.insert("writer".into(), writer.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder(file: &Path) -> WriterArgs {
+        WriterArgs {
+            file: file.into(),
+            size: Bytes::mib(1),
+            rate: 4.0,
+            sync: None,
+            cameras: 4,
+            segment: Nanos::from_millis(200),
+            journal: Nanos::from_millis(50),
+            speedup: 1.0,
+            warmup: Nanos::from_millis(400),
+            duration: Nanos::from_millis(1400),
+            json: None,
+        }
+    }
+
+    #[test]
+    fn a_recorder_says_what_became_of_its_segments_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = recorder(&dir.path().join("recorded"));
+        let said = record(&args, Clock { start: Instant::now(), speedup: 1.0 }).unwrap();
+        // Four cameras, five segments a second each, for a second. A slow machine may miss some.
+        let segments = said["segments"].as_u64().unwrap();
+        assert!(segments.abs_diff(20) <= 4, "{said}");
+        assert!(said["late"].as_u64().unwrap() + said["lost"].as_u64().unwrap() <= segments, "{said}");
+        assert!(said["fsyncs"].as_u64().unwrap() > 0 && said["fdatasyncs"].as_u64().unwrap() > 0, "{said}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_said_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"in the way").unwrap();
+        let fault = run(&recorder(&file)).unwrap_err();
+        assert!(fault.message.starts_with("writer: cannot create") && !fault.message.contains('\n'));
+        let fault = run(&WriterArgs { cameras: 2000, ..recorder(&file) }).unwrap_err();
+        assert_eq!(fault.exit, Exit::Usage);
+    }
 }

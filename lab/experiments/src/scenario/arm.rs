@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Knob, Load, Service};
 
-/// A program that writes a file from end to end, over and over.
+/// A program that writes a file from end to end, over and over; or a recorder, whose cameras do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriterSpec {
@@ -16,9 +16,23 @@ pub struct WriterSpec {
     pub rate: String,
     /// Bytes after which it calls `fsync`; never when absent.
     pub sync: Option<Bytes>,
-    /// Size of the file.
+    /// Size of the file, or of those of all cameras.
     #[serde(default = "written_file")]
     pub file: Bytes,
+    /// Cameras of a recorder, which share the rate: each ends a segment every [`WriterSpec::segment_s`]
+    /// seconds and then calls `fsync`. Besides, the recorder writes and syncs a journal.
+    pub cameras: Option<u32>,
+    /// Seconds of a segment.
+    #[serde(default = "segment_s")]
+    pub segment_s: f64,
+    /// The clients' link is the lowest, up to that of the load, at which at least this share of the segments
+    /// is late or lost. Simulator only.
+    pub missed: Option<f64>,
+}
+
+/// Within the 2 to 4 seconds of what recorders make, the longer: fewer syncs.
+fn segment_s() -> f64 {
+    4.0
 }
 
 /// Four times the bytes that a fifth of a slow drive's rate writes in a run, so that no page is written
@@ -33,12 +47,20 @@ impl WriterSpec {
     /// # Errors
     /// The rate is none.
     pub fn mb_s(&self, drive: &DriveSpec) -> Result<f64, String> {
-        let number = match self.rate.strip_suffix('%') {
-            Some(_) => seekless_base::share(&self.rate)? * drive.mean_media_rate() / 1e6,
-            None => self.rate.parse().map_err(|_| format!("writer: `{}` is no rate", self.rate))?,
-        };
-        Some(number).filter(|n: &f64| n.is_finite() && *n > 0.0).ok_or("writer: a rate is above 0".into())
+        written_mb_s(&self.rate, drive)
     }
+}
+
+/// MB/s of a rate in MB/s, or in parts of what this drive transfers when it is read from end to end (`20%`).
+///
+/// # Errors
+/// The rate is none.
+pub(crate) fn written_mb_s(rate: &str, drive: &DriveSpec) -> Result<f64, String> {
+    let number = match rate.strip_suffix('%') {
+        Some(_) => seekless_base::share(rate)? * drive.mean_media_rate() / 1e6,
+        None => rate.parse().map_err(|_| format!("writer: `{rate}` is no rate"))?,
+    };
+    Some(number).filter(|n: &f64| n.is_finite() && *n > 0.0).ok_or("writer: a rate is above 0".into())
 }
 
 /// What is run and how the machine is set for it. Absent kernel settings mean the device's defaults.
@@ -145,11 +167,15 @@ pub struct Arm {
     /// What goes wrong while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,
+    /// There are no clients: the writer has the disk alone. For a load of kind `closed`.
+    #[serde(default)]
+    pub alone: bool,
     /// All settings are those of the arm of this name; besides, this arm may have `best`, `load_of` and more `sim` words.
     pub like: Option<String>,
     /// Instead of one setting the best of many, searched at every axis value. Simulator only.
     pub best: Option<GridSearch>,
-    /// Run at the load that the search for this arm's highest rate ended with. Simulator only.
+    /// Run at the load that the search of this arm ended with: its highest rate of sessions, or the
+    /// clients' link that its recorder bears no more. Simulator only.
     pub load_of: Option<String>,
 }
 
@@ -459,8 +485,8 @@ pub enum ServerVariant {
     #[default]
     Shipped,
     /// What the server's manual advises for large files on disks that are slow to answer: nginx `aio
-    /// threads`, Apache `EnableMMAP Off` with `EnableSendfile On`; lighttpd and the built-in server have
-    /// nothing to turn.
+    /// threads`, Apache `EnableMMAP Off` with `EnableSendfile On`, Kafka `num.network.threads`; lighttpd and
+    /// the built-in server have nothing to turn.
     Threads,
     /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the
     /// paper's servers asked for little at a time (\[L\] 6.4). The others have nothing to turn.

@@ -141,6 +141,22 @@ pub enum Load {
         /// Files a tree.
         files: u32,
     },
+    /// A broker (Kafka) whose log is on the disk: producers, consumers that follow what is written, and consumers
+    /// that each catch up with a partition of their own, from a place of its own on, over and over. Live only.
+    Broker {
+        /// Consumers that catch up, and partitions that have a backlog.
+        clients: u32,
+        /// Backlog of each.
+        backlog: Bytes,
+        /// Consumers that follow.
+        tailing: u32,
+        /// What the producers write, as a writer's rate: MB/s or a share of the drive's rate (`20%`).
+        rate: String,
+        /// Seconds before counting.
+        warmup_s: f64,
+        /// Seconds counted.
+        duration_s: f64,
+    },
     /// Jobs of fio, each on files of its own.
     Fio {
         /// Jobs at the same time.
@@ -203,6 +219,7 @@ impl Load {
             | Load::Handlers { warmup_s, duration_s, .. }
             | Load::Readers { warmup_s, warmup_behind_s: None, duration_s, .. }
             | Load::Fio { warmup_s, duration_s, .. }
+            | Load::Broker { warmup_s, duration_s, .. }
             | Load::Ramp { warmup_s, duration_s, .. }
             | Load::Downloads { warmup_s, duration_s, .. }
             | Load::Sessions { warmup_s, duration_s, .. }
@@ -237,6 +254,15 @@ impl Load {
         }
     }
 
+    /// A closed loop of clients with this link.
+    pub(crate) fn with_link(&self, rate: &str) -> Load {
+        let mut load = self.clone();
+        if let Load::Closed { link, .. } = &mut load {
+            *link = Some(rate.into());
+        }
+        load
+    }
+
     /// Sets the number of clients or instances.
     pub(super) fn set_clients(&mut self, count: u32) {
         match self {
@@ -244,6 +270,7 @@ impl Load {
             | Load::Handlers { clients, .. }
             | Load::Readers { clients, .. }
             | Load::Fio { clients, .. }
+            | Load::Broker { clients, .. }
             | Load::Downloads { clients, .. } => *clients = count,
             Load::Diff { instances, .. } => *instances = count,
             Load::Ramp { .. }
@@ -299,6 +326,11 @@ impl Load {
         }
     }
 
+    /// Whether it puts its own files on the disk, which needs a file system, instead of reading the library.
+    pub(crate) fn has_own_files(&self) -> bool {
+        matches!(self, Load::Diff { .. } | Load::Files { .. } | Load::Fio { .. } | Load::Broker { .. })
+    }
+
     /// Whether a web server is needed.
     pub fn is_http(&self) -> bool {
         !matches!(
@@ -306,6 +338,7 @@ impl Load {
             Load::Diff { .. }
                 | Load::Files { .. }
                 | Load::Fio { .. }
+                | Load::Broker { .. }
                 | Load::Readers { .. }
                 | Load::Command { .. }
         )

@@ -18,6 +18,7 @@ use std::path::Path;
 use seekless_base::{Bytes, Exit, Fault};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use arm::written_mb_s;
 pub use arm::{
     Arm, Door, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined, KnobValues, Mode,
     Neighbour, OtherDisks, QueueOrder, ServerKind, ServerVariant, WriterSpec,
@@ -353,6 +354,7 @@ impl Scenario {
                 like: own.like,
                 best: own.best,
                 load_of: own.load_of,
+                alone: own.alone,
                 sim: base.sim.iter().chain(&own.sim).cloned().collect(),
                 ..base.clone()
             };

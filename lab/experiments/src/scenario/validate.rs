@@ -68,6 +68,7 @@ impl Scenario {
         }
         self.validate_fio()?;
         self.validate_other_disks()?;
+        self.validate_broker()?;
         let command = matches!(self.load, super::Load::Command { .. });
         if self.sim.only && self.sim.not.is_some() {
             return Err("sim: `only` and `not` contradict each other".into());
@@ -115,6 +116,12 @@ impl Scenario {
     /// A writer needs a load of a known length, and a rate.
     fn validate_writers(&self) -> Result<(), String> {
         for arm in &self.arms {
+            if arm.alone && !(arm.writer.is_some() && matches!(self.load, Load::Closed { .. })) {
+                return Err(format!(
+                    "arm `{}`: `alone` is for an arm with a writer and a load of kind `closed`",
+                    arm.name
+                ));
+            }
             let Some(writer) = &arm.writer else { continue };
             let long =
                 matches!(self.load, Load::Closed { .. } | Load::Handlers { .. } | Load::Sessions { .. });
@@ -125,6 +132,19 @@ impl Scenario {
                 ));
             }
             let drive = seekless_model::drive::catalogue::find(&self.disks[0].drive);
+            if writer.cameras == Some(0) || !(0.1..=3600.0).contains(&writer.segment_s) {
+                return Err(format!(
+                    "arm `{}`: `writer` has at least one camera, and segments of 0.1 to 3600 seconds",
+                    arm.name
+                ));
+            }
+            let links = matches!(self.load, Load::Closed { link: Some(_), .. });
+            if writer.missed.is_some() && !(self.sim.only && writer.cameras.is_some() && links) {
+                return Err(format!(
+                    "arm `{}`: `missed` is of cameras beside clients with a `link`, for the simulator alone",
+                    arm.name
+                ));
+            }
             writer
                 .mb_s(&drive.map_err(|e| e.to_string())?)
                 .map_err(|e| format!("arm `{}`: {e}", arm.name))?;
@@ -252,6 +272,19 @@ impl Scenario {
             Some(arm) => Err(format!("arm `{}`: no service, and the axis does not sweep services", arm.name)),
             None => Ok(()),
         }
+    }
+
+    fn validate_broker(&self) -> Result<(), String> {
+        let Load::Broker { clients, backlog, tailing, rate, .. } = &self.load else { return Ok(()) };
+        if !(1..=500).contains(clients) || !(1..=500).contains(tailing) || backlog.0 < 16 << 20 {
+            return Err("broker: 1 to 500 clients, 1 to 500 tailing, a backlog of at least 16MiB each".into());
+        }
+        if self.disks.len() != 1 || self.sim.not.is_none() {
+            return Err("broker: one disk, and `sim.not`".into());
+        }
+        let drive =
+            seekless_model::drive::catalogue::find(&self.disks[0].drive).map_err(|e| e.to_string())?;
+        super::arm::written_mb_s(rate, &drive).map(drop)
     }
 
     fn validate_fio(&self) -> Result<(), String> {

@@ -210,7 +210,7 @@ fn builtin(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     Ok(command)
 }
 
-fn free_port() -> Result<u16, Fault> {
+pub(crate) fn free_port() -> Result<u16, Fault> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

@@ -245,6 +245,10 @@ fn at_load(scenario: &Scenario, rows: &[Row], job: &Job) -> Result<Vec<String>, 
             format!("arm `{}`: load_of = \"{name}\": it was not run here", point.arm.name),
         )
     })?;
+    if let (Load::Closed { .. }, Some(mbit_s)) = (&point.load, other.metrics.get("link_mbit_s")) {
+        let load = point.load.with_link(&format!("{mbit_s}Mb/s"));
+        return Ok(translate::arguments(scenario, &Point { load, ..point.clone() }, job.repetition));
+    }
     // Where no rate held there is none to compare at: the first that was asked for stands for it.
     let asked = match point.load {
         Load::Search { rate, .. } => rate,
@@ -354,6 +358,7 @@ fn account(row: &mut Row, answer: &Value) {
         ("file_set_mb_s", "/load/file_set/mb_per_s"),
         ("file_set_share", "/load/file_set/share"),
         ("sessions_at_once", "/load/sessions/at_once_max"),
+        ("link_mbit_s", "/load/link_mbit_s"),
     ] {
         if let Some(value) = number(answer, path) {
             row.metrics.insert(name.into(), value);

@@ -31,9 +31,6 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     if matches!(scenario.load, Load::Closed { preload: true, .. } | Load::Files { preload: true, .. }) {
         return Some("it measures what Seekless costs this machine's processor".into());
     }
-    if matches!(scenario.load, Load::Closed { link: Some(_), .. }) {
-        return Some("closed-loop clients of the simulator have no links".into());
-    }
     if scenario.arms.iter().any(|a| a.server == Some(ServerKind::Seekless)) {
         return Some("the simulator has no model of `seekless serve`".into());
     }
@@ -193,11 +190,21 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
     if arm.file_set.is_some() {
         words.with("file-set", true);
     }
+    if arm.alone {
+        words.with("nobody-reads", true);
+    }
     if let Some(writer) = &arm.writer {
         words.with("writer", &writer.rate);
         words.with("writer-file", writer.file);
         if let Some(every) = writer.sync {
             words.with("writer-sync", every);
+        }
+        if let Some(cameras) = writer.cameras {
+            words.with("cameras", cameras);
+            words.with("segment", format!("{}s", writer.segment_s));
+        }
+        if let Some(missed) = writer.missed {
+            words.with("missed", missed);
         }
     }
     words.extend(&scenario.sim.args);
@@ -310,8 +317,11 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         words.put("--duration", format!("{}s", warmup_s + duration_s));
     };
     match load {
-        Load::Closed { clients, range, warmup_s, duration_s, popular, connections, .. } => {
+        Load::Closed { clients, range, warmup_s, duration_s, popular, connections, link, .. } => {
             times(*warmup_s, *duration_s);
+            if let Some(link) = link {
+                words.with("closed-link", link);
+            }
             words.put("--load", "closed");
             if *connections > 1 {
                 words.put("--connections", connections);
@@ -360,6 +370,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         }
         Load::Files { .. }
         | Load::Fio { .. }
+        | Load::Broker { .. }
         | Load::Downloads { .. }
         | Load::Readers { .. }
         | Load::Command { .. }

@@ -17,6 +17,7 @@ pub mod draw;
 pub mod generate;
 pub mod handler;
 pub mod httperf;
+pub mod recorder;
 pub mod session;
 pub mod sources;
 pub mod splitmix;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::serve_model::{Cache, KernelReadAhead, Model};
 use super::with::WithOption;
 use crate::serving::config::{
-    self, Costs, DiskConfig, EngineConfig, FileSetLoad, Rise, ServerModel, WriterLoad,
+    self, Costs, DiskConfig, EngineConfig, FileSetLoad, RecorderLoad, Rise, ServerModel, WriterLoad,
 };
 use crate::serving::{
     self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, Standby, TreeLoad,
@@ -350,7 +350,10 @@ impl ServeArgs {
     }
 
     fn writer(&self, model: &Model, drive: &DriveSpec) -> Result<Option<WriterLoad>, Fault> {
-        let Some(rate) = model.writer else { return Ok(None) };
+        let Some(rate) = model.writer else {
+            let of_none = model.cameras > 0 || model.missed.is_some();
+            return if of_none { Err(usage("--with cameras= and missed= need writer=")) } else { Ok(None) };
+        };
         if matches!(self.load.load, LoadKind::Tree | LoadKind::Diff) {
             return Err(usage("a writer is for loads of a server: closed, handlers, sessions or search"));
         }
@@ -360,7 +363,15 @@ impl ServeArgs {
                 "--with writer-file= must be whole pages of at least 1MiB, writer-sync= at least 1B",
             ));
         }
-        Ok(Some(WriterLoad { rate: rate.of(drive), sync_every: model.writer_sync, file }))
+        if model.cameras == 0 && model.missed.is_some() {
+            return Err(usage("--with missed= needs cameras="));
+        }
+        let recorder = (model.cameras > 0).then_some(RecorderLoad {
+            cameras: model.cameras,
+            segment: model.segment,
+            journal: model.journal,
+        });
+        Ok(Some(WriterLoad { rate: rate.of(drive), sync_every: model.writer_sync, file, recorder }))
     }
 
     fn file_set(&self, model: &Model, seekless: bool) -> Result<Option<FileSetLoad>, Fault> {
@@ -387,8 +398,9 @@ impl ServeArgs {
         let ClosedOptions { range, pick, connections, .. } = l.closed;
         let spec = ClosedSpec { range, pick, random_start: true, connections, seed: l.from.seed };
         if l.load == LoadKind::Closed {
-            let (clients, other_disks) = (l.closed.clients, model.other_disks);
-            return Ok(Load::Closed { clients, spec, other_disks });
+            let clients = if model.nobody_reads { 0 } else { l.closed.clients };
+            let link = model.closed_link.as_deref().map_or(Ok(None), link_rate)?;
+            return Ok(Load::Closed { clients, spec, other_disks: model.other_disks, link });
         }
         if l.load == LoadKind::Tree {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));
@@ -584,8 +596,21 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
         let extra = json!({ "kind": "search", "max_per_s": rate, "max_mb_per_s": mb, "steps": found.steps });
         let report = found.best.map(|(_, r)| r).or(found.worst);
         (report.ok_or_else(|| usage("a search of no runs; give --runs of at least 1"))?, extra)
+    } else if let Some(missed) = model.missed {
+        let plan = serving::search::MissedSearch { missed, precision: model.precision, runs: model.runs };
+        let found = serving::search_missed(&config, &catalogue, &plan, |link, report| {
+            let missed = report.recorder().map_or(0.0, |r| r.missed) * 100.0;
+            seekless_output::eprintln!(
+                "{:.2} Mb/s: {missed:.1} % of segments late or lost",
+                link as f64 / 1e6
+            );
+        });
+        let (link, report) = found.map_err(usage)?;
+        (report, json!({ "link_mbit_s": link as f64 / 1e6 }))
     } else {
-        (serving::run(&config, &catalogue).map_err(usage)?, json!({}))
+        let link = if let Load::Closed { link, .. } = config.load { link } else { None };
+        let extra = link.map_or_else(|| json!({}), |link| json!({ "link_mbit_s": link as f64 / 1e6 }));
+        (serving::run(&config, &catalogue).map_err(usage)?, extra)
     };
     let mut load = report.load_json();
     if let (Value::Object(all), Value::Object(extra)) = (&mut load, extra) {
@@ -653,6 +678,13 @@ fn text(args: &LoadArgs, stops: bool, report: &serving::Report, value: &Value) -
             w.fsync_p99_ms,
             w.fsync_max_ms
         );
+        if let Some(r) = w.recorder {
+            let _ = writeln!(
+                out,
+                "recorder: {} segments, {} late, {} lost; {} fdatasyncs; ms: p50 {:.0}, p99 {:.0}",
+                r.segments, r.late, r.lost, r.fdatasyncs, r.fdatasync_p50_ms, r.fdatasync_p99_ms
+            );
+        }
     }
     for (i, d) in report.disks.iter().enumerate() {
         let s = d.elapsed_ns.max(1) as f64 / 1e9;

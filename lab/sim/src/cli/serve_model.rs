@@ -145,6 +145,10 @@ pub(super) struct Model {
     pub(super) second_after: Nanos,
     /// Tree: clients of a closed loop beside the programs; each takes one --range after the other.
     pub(super) beside: u32,
+    /// Closed: link rate of each client, such as 20Mb/s. None: as fast as the server.
+    pub(super) closed_link: Option<String>,
+    /// Closed: no clients. What is beside the load has the disks alone.
+    pub(super) nobody_reads: bool,
     /// Sessions and search: reach the rate over this time, from 80 % of it in steps of 5 %.
     #[serde(deserialize_with = "parsed_some")]
     pub(super) rise_over: Option<Nanos>,
@@ -174,8 +178,19 @@ pub(super) struct Model {
     pub(super) writer: Option<WriterRate>,
     /// With writer: fsync after so many bytes. None: never.
     pub(super) writer_sync: Option<Bytes>,
-    /// With writer: size of the file.
+    /// With writer: size of the file, or of those of all cameras.
     pub(super) writer_file: Bytes,
+    /// With writer: instead of one program a recorder with so many cameras and a journal. 0: no recorder.
+    pub(super) cameras: u32,
+    /// With cameras: length of a segment, each of which ends with fsync.
+    #[serde(deserialize_with = "parsed")]
+    pub(super) segment: Nanos,
+    /// With cameras: time between two records of the journal, each of which ends with fdatasync.
+    #[serde(deserialize_with = "parsed")]
+    pub(super) journal: Nanos,
+    /// With cameras and closed-link: report the lowest link, up to that one, at which at least this share of
+    /// the segments is late or lost. None: no search.
+    pub(super) missed: Option<f64>,
     /// Search: highest rate to try.
     pub(super) rate_max: f64,
     /// Search: end when the highest good and the lowest bad rate are this close.
@@ -232,6 +247,8 @@ impl Default for Model {
             second_rate: None,
             second_after: Nanos::ZERO,
             beside: 0,
+            closed_link: None,
+            nobody_reads: false,
             rise_over: None,
             delay: Nanos::from_millis(50),
             timeout: Nanos::from_secs(10),
@@ -244,6 +261,10 @@ impl Default for Model {
             writer: None,
             writer_sync: None,
             writer_file: Bytes::gib(4),
+            cameras: 0,
+            segment: Nanos::from_secs(4),
+            journal: Nanos::from_millis(250),
+            missed: None,
             rate_max: 1000.0,
             precision: 0.03,
             runs: 12,
@@ -280,6 +301,10 @@ impl Model {
             rate("second-rate", self.second_rate.unwrap_or(1.0)),
             ("beside", f64::from(self.beside), 0.0, 100_000.0),
             rate("file-set-rate", self.file_set_rate),
+            ("cameras", f64::from(self.cameras), 0.0, 1024.0),
+            ("segment", self.segment.as_secs_f64(), 0.1, 3600.0),
+            ("journal", self.journal.as_secs_f64(), 0.001, 3600.0),
+            ("missed", self.missed.unwrap_or(0.1), 0.001, 1.0),
             rate("rate-max", self.rate_max),
             rate("network-mb-per-s", self.network_mb_per_s),
             ("precision", self.precision, 0.0, 1.0),

@@ -9,6 +9,7 @@ use seekless_model::drive::set::SetSpec;
 use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::handler::Handler;
+use seekless_model::workload::recorder::Camera;
 use seekless_model::workload::session::ClientClass;
 use seekless_model::workload::sources::Forest;
 use seekless_model::workload::tree::{FileOrder, Folders};
@@ -247,7 +248,7 @@ impl Default for Costs {
 impl Load {
     /// So many clients on each disk, each asking for the next range when it has the last.
     pub fn closed(clients: u32, spec: ClosedSpec) -> Load {
-        Load::Closed { clients, spec, other_disks: OtherDisks::Busy }
+        Load::Closed { clients, spec, other_disks: OtherDisks::Busy, link: None }
     }
 }
 
@@ -290,6 +291,8 @@ pub enum Load {
         spec: ClosedSpec,
         /// Clients on all disks but the first.
         other_disks: OtherDisks,
+        /// The link of each, bits a second; as fast as the server where absent.
+        link: Option<u64>,
     },
     /// So many clients a disk, each sending the next request to a handler when it has the answer to the last.
     Handlers {
@@ -450,15 +453,51 @@ pub struct FileSetLoad {
     pub rate: f64,
 }
 
-/// A program beside the load that writes a file of each disk from end to end, over and over.
+/// Programs beside the load that write files of each disk from end to end, over and over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriterLoad {
-    /// Bytes a second, on average.
+    /// Bytes a second, on average, of all of them.
     pub rate: f64,
-    /// Bytes after which it calls `fsync`; never where absent.
+    /// Bytes after which the program calls `fsync`; never where absent.
     pub sync_every: Option<Bytes>,
-    /// Size of the file.
+    /// Size of the file, or of the files of all cameras.
     pub file: Bytes,
+    /// They are those of a recorder, which sync as it says; else there is one.
+    pub recorder: Option<RecorderLoad>,
+}
+
+/// A recorder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecorderLoad {
+    /// Cameras. Each writes segments and calls `fsync` at the end of each.
+    pub cameras: u32,
+    /// Length of a segment.
+    pub segment: Nanos,
+    /// Time between two records of its journal, of a page each, with an `fdatasync` after each.
+    pub journal: Nanos,
+}
+
+/// Segments of each camera of which no page is written twice in the time in which pages stay dirty.
+const FILE_SEGMENTS: u64 = 8;
+
+/// Bytes of a recorder's journal.
+const RECORDER_JOURNAL: u64 = 16 << 20;
+
+impl WriterLoad {
+    /// The cameras of a recorder. Segments count whose time to be durable ends in `counts`.
+    pub fn cameras(&self, counts: std::ops::Range<Nanos>) -> Vec<Camera> {
+        let of = |r: RecorderLoad| Camera::several(r.cameras, self.rate, r.segment, &counts);
+        self.recorder.map_or_else(Vec::new, of)
+    }
+
+    /// Sizes of the files on a disk, one of each program. A camera's is of whole segments.
+    pub fn files(&self) -> Vec<u64> {
+        let Some(recorder) = self.recorder else { return vec![self.file.0] };
+        let share = self.file.0 / u64::from(recorder.cameras.max(1));
+        let of = |c: &Camera| (share / c.segment()).max(FILE_SEGMENTS) * c.segment();
+        let cameras = self.cameras(Nanos::ZERO..Nanos::ZERO);
+        cameras.iter().map(of).chain([RECORDER_JOURNAL]).collect()
+    }
 }
 
 /// One run.

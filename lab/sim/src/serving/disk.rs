@@ -24,17 +24,19 @@ pub(crate) enum Waiter {
     Read(u32, u64),
     /// A read past the page cache.
     Past(u64),
-    /// The writer of this disk: of a part of its file, or of a step of its commit.
-    Writer(u32, Written),
+    /// A program that writes.
+    Writer(u32, WriteStep),
 }
 
 /// What a writer's request was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteStep {
     /// Bytes of its file.
     Data,
-    /// Blocks of the journal, or a flush of the drive's cache.
+    /// Blocks of the journal, or a flush of the drive's cache, of a commit.
     Commit,
+    /// A flush of the drive's cache that is no part of a commit.
+    Flush,
 }
 
 /// Pages of a file, `[from, to)`.

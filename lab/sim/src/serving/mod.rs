@@ -17,7 +17,7 @@
 //! One event queue ordered by time and then by when an event was planned, one thread, integers for time: one
 //! seed gives the same bytes of output on every machine. What is *not* modelled: processor contention (each
 //! call has a cost, but cores are never short), TCP's slow start and loss, file system metadata. One
-//! program a disk may write beside the load (`machine::writer`).
+//! program a disk, or a recorder, may write beside the load (`machine::writer`).
 
 pub mod balancer;
 pub mod cache;
@@ -36,12 +36,12 @@ pub mod search;
 mod server;
 
 pub use config::{
-    Config, DiffLoad, KernelConfig, Load, OtherDisks, ProgramWork, Replacement, SecondProgram, Standby,
-    TreeLoad, WriterLoad,
+    Config, DiffLoad, KernelConfig, Load, OtherDisks, ProgramWork, RecorderLoad, Replacement, SecondProgram,
+    Standby, TreeLoad, WriterLoad,
 };
 pub use disk::DiskStats;
 pub use machine::run;
 pub use node::{Look, back, hit_ratio};
 pub(crate) use profile::profile_of;
-pub use record::{Report, WriterReport};
-pub use search::{Found, Step, search};
+pub use record::{RecorderReport, Report, WriterReport};
+pub use search::{Found, Step, search, search_missed};

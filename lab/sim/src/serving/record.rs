@@ -155,6 +155,28 @@ pub struct WriterReport {
     pub fsync_max_ms: f64,
     /// Part of the time in which the heads went to what was written, and wrote it.
     pub disk_share: f64,
+    /// What a recorder had; its cameras are the writers above.
+    #[serde(flatten)]
+    pub recorder: Option<RecorderReport>,
+}
+
+/// What a recorder had after the warm-up. A segment counts if the one after it ends in that time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RecorderReport {
+    /// Segments of all cameras.
+    pub segments: u64,
+    /// Of these, those that were durable later than the end of the next one.
+    pub late: u64,
+    /// Those of which something did not fit into their camera's buffer; they are not late besides.
+    pub lost: u64,
+    /// The share of either.
+    pub missed: f64,
+    /// Calls of `fdatasync` for its journal, with one that was under way at the end.
+    pub fdatasyncs: u64,
+    /// Median of their time, milliseconds.
+    pub fdatasync_p50_ms: f64,
+    /// 99th percentile.
+    pub fdatasync_p99_ms: f64,
 }
 
 /// What reuse saves: bytes that come from the disk for what readers use after the warm-up. Both caches take
@@ -323,6 +345,11 @@ impl Report {
             writer: None,
             looks: Vec::new(),
         }
+    }
+
+    /// What a recorder had, if there is one.
+    pub fn recorder(&self) -> Option<RecorderReport> {
+        self.writer?.recorder
     }
 
     /// Sessions that failed, as a share of those measured.

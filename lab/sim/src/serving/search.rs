@@ -104,6 +104,52 @@ pub fn search(
     Ok(found)
 }
 
+/// How a search for the viewers that a recorder bears goes.
+#[derive(Clone, Copy, Debug)]
+pub struct MissedSearch {
+    /// Share of segments that is late or lost.
+    pub missed: f64,
+    /// Ends when the two links are this close (a share).
+    pub precision: f64,
+    /// Most runs.
+    pub runs: u32,
+}
+
+/// The lowest link of the clients, in bits a second and up to that of `config`, at which a recorder misses at
+/// least this share of its segments, and the run; theirs, where it misses fewer at all of those tried. All
+/// runs have the same seed.
+///
+/// # Errors
+/// Those of [`run`]; no recorder, or clients without links.
+pub fn search_missed(
+    config: &Config,
+    catalogue: &Catalogue,
+    search: &MissedSearch,
+    mut told: impl FnMut(u64, &Report),
+) -> Result<(u64, Report), String> {
+    let Load::Closed { link: Some(highest), clients, spec } = &config.load else {
+        return Err("the load has no clients in a closed loop with links; give closed-link=".into());
+    };
+    if config.writer.is_none_or(|w| w.recorder.is_none()) {
+        return Err("the load has no recorder; give cameras=".into());
+    }
+    let highest = *highest as f64;
+    let mut bisection = Bisection::new(highest, highest, search.precision, search.runs);
+    let mut found: Option<(u64, Report)> = None;
+    while let Some(rate) = bisection.rate() {
+        let link = rate as u64;
+        let load = Load::Closed { link: Some(link), clients: *clients, spec: spec.clone() };
+        let report = run(&Config { load, ..config.clone() }, catalogue)?;
+        told(link, &report);
+        let good = report.recorder().is_none_or(|r| r.missed < search.missed);
+        bisection.learn(good);
+        if found.as_ref().is_none_or(|(lowest, _)| !good && link < *lowest) {
+            found = Some((link, report));
+        }
+    }
+    found.ok_or_else(|| "a search of no runs; give runs= of at least 1".into())
+}
+
 fn at_rate(config: &Config, rate: f64) -> Config {
     let mut config = config.clone();
     if let Load::Sessions { per_s, .. } = &mut config.load {

@@ -33,7 +33,7 @@ use super::server::Pool;
 use events::EventQueue;
 use file_sets::SetReader;
 use node::{NodeState, PAST};
-use writer::Writer;
+use writer::{Writer, Writing};
 
 #[derive(Clone, Copy, Debug)]
 enum Ev {
@@ -80,7 +80,7 @@ enum Ev {
     Took(u32, u64),
     /// A read past the page cache has come further.
     Past(u64),
-    /// The writer of a disk calls `write`.
+    /// A writer calls `write`.
     Write(u32),
     /// The flusher of a disk looks for old pages.
     Flusher(u32),
@@ -181,8 +181,9 @@ struct Machine<'a> {
     node: Option<NodeState>,
     /// One a disk, where something reads beside the load.
     file_sets: Vec<SetReader>,
-    /// One a disk, where something writes beside the load.
+    /// Programs that write beside the load, and what those of each disk share.
     writers: Vec<Writer>,
+    writing: Vec<Writing>,
     record: Recorder,
     cache_before: super::cache::Counts,
     /// Uses of blocks before the measurement.
@@ -253,12 +254,12 @@ fn run_while(config: &Config, catalogue: &Catalogue, max_failed: Option<f64>) ->
 impl<'a> Machine<'a> {
     fn new(config: &'a Config, catalogue: &'a Catalogue) -> Result<Machine<'a>, String> {
         let sizes = || catalogue.videos().iter().map(|v| v.size.0);
-        let of_writers = config.disks.iter().filter_map(|_| config.writer.map(|w| w.file.0));
+        // The files of a disk's writers come behind the library's.
+        let written = || config.writer.map_or_else(Vec::new, |w| w.files());
+        let of_writers = config.disks.iter().flat_map(|_| written());
         let all = config.disks.iter().flat_map(|_| sizes()).chain(of_writers);
         let kernel = &config.kernel;
-        // The file of a disk's writer comes behind the library's.
-        let written = config.writer.map(|w| w.file.0);
-        let disks = config.disks.iter().map(|d| Disk::new(d, kernel, sizes().chain(written), &config.load));
+        let disks = config.disks.iter().map(|d| Disk::new(d, kernel, sizes().chain(written()), &config.load));
         let disks = disks.collect::<Result<Vec<_>, String>>()?;
         let engines: Vec<Engine> = match &config.engine {
             Some(e) => {
@@ -298,6 +299,7 @@ impl<'a> Machine<'a> {
             },
             file_sets: Vec::new(),
             writers: Vec::new(),
+            writing: Vec::new(),
             record: Recorder::new(config.warmup),
             cache_before: super::cache::Counts::default(),
             uses_before: 0,
@@ -314,9 +316,9 @@ impl<'a> Machine<'a> {
         for e in 0..self.engines.len() as u32 {
             self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
         }
-        if let Load::Closed { clients, other_disks, .. } = &self.config.load {
+        if let Load::Closed { clients, other_disks, link, .. } = &self.config.load {
             for (disk, spec) in (0..).zip(closed) {
-                self.begin_closed(disk, other_disks.clients(disk, *clients), spec);
+                self.begin_closed(disk, other_disks.clients(disk, *clients), spec, *link);
             }
         }
         if let Load::Handlers { clients, handler, seed } = self.config.load {
@@ -353,7 +355,7 @@ impl<'a> Machine<'a> {
                 self.begin_program(Kind::Tree(program), Nanos::ZERO);
             }
             let (clients, spec) = &tree.clients;
-            self.begin_closed(0, *clients, spec);
+            self.begin_closed(0, *clients, spec, None);
         }
     }
 
@@ -365,11 +367,11 @@ impl<'a> Machine<'a> {
     }
 
     /// The clients of a closed loop begin.
-    fn begin_closed(&mut self, disk: u32, clients: u32, spec: &ClosedSpec) {
+    fn begin_closed(&mut self, disk: u32, clients: u32, spec: &ClosedSpec, link: Option<u64>) {
         for number in 0..clients {
             let reader = Rc::new(RefCell::new(ClosedReader::new(self.catalogue, spec, number)));
             for _ in 0..spec.connections.max(1) {
-                let c = self.admit(Kind::Closed(Rc::clone(&reader)), disk, Nanos::ZERO, None);
+                let c = self.admit(Kind::Closed(Rc::clone(&reader)), disk, Nanos::ZERO, link);
                 self.next_request(c, Nanos::ZERO);
             }
         }
@@ -481,7 +483,7 @@ impl<'a> Machine<'a> {
                 self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
             }
             Ev::Took(number, block) => self.took(number, block),
-            Ev::Write(disk) => self.write(disk),
+            Ev::Write(number) => self.write(number),
             Ev::Flusher(disk) => self.flusher(disk),
             Ev::SeeWrites(disk) => self.see_writes(disk),
             Ev::Past(id) => self.past_on(ReadId(id)),
@@ -523,8 +525,8 @@ impl<'a> Machine<'a> {
                     Waiter::Connection(c) => Ev::WakeConnection(c),
                     Waiter::Read(e, id) => Ev::WakeRead(e, id),
                     Waiter::Past(id) => Ev::Past(id),
-                    Waiter::Writer(disk, what) => {
-                        self.written(disk, what, bytes);
+                    Waiter::Writer(number, what) => {
+                        self.written(number, what, bytes);
                         continue;
                     }
                 };
