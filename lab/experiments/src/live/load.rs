@@ -113,6 +113,7 @@ impl Clients {
             Load::Diff { .. }
             | Load::Files { .. }
             | Load::Fio { .. }
+            | Load::Programs { .. }
             | Load::Readers { .. }
             | Load::Command { .. }
             | Load::Drawn {} => {

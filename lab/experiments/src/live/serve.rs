@@ -55,6 +55,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         Load::Diff { .. }
         | Load::Files { .. }
         | Load::Fio { .. }
+        | Load::Programs { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {} => (0.0, false),

@@ -130,6 +130,7 @@ scenarios![
     "three-nodes",
     "watch-sessions",
     "works-with",
+    "works-with-nodes",
 ];
 
 /// Every scenario's name and text, in the order of their names.
@@ -228,6 +229,7 @@ mod tests {
                 "small-files",
                 "small-files-200k",
                 "works-with",
+                "works-with-nodes",
             ];
             if judges.contains(name) {
                 continue;

@@ -89,6 +89,7 @@ impl Scenario {
             metric::find(name)?;
         }
         self.validate_readers()?;
+        self.validate_programs()?;
         self.validate_arms()?;
         self.validate_axis()?;
         for name in &self.metrics {
@@ -239,6 +240,23 @@ impl Scenario {
             Some(arm) => Err(format!("arm `{}`: no service, and the axis does not sweep services", arm.name)),
             None => Ok(()),
         }
+    }
+
+    /// Programs are chosen by the axis, by names that are there once.
+    fn validate_programs(&self) -> Result<(), String> {
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Program));
+        let Load::Programs { program: all } = &self.load else { return Ok(()) };
+        if self.disks.len() != 1 || self.sim.not.is_none() || !swept {
+            return Err("programs: one disk, `sim.not`, and an axis with the knob `program`".into());
+        }
+        let mut names = HashSet::new();
+        for program in all {
+            program.validate()?;
+            if !names.insert(&program.name) {
+                return Err(format!("two programs are called `{}`", program.name));
+            }
+        }
+        Ok(())
     }
 
     fn validate_fio(&self) -> Result<(), String> {

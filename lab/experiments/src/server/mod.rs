@@ -14,7 +14,7 @@ mod seekless;
 mod service;
 
 pub(crate) use seekless::REPORT;
-pub(crate) use service::{Running, Wanted, version as service_version};
+pub(crate) use service::{Running, Wanted, first_version, version as service_version};
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -210,7 +210,7 @@ fn builtin(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     Ok(command)
 }
 
-fn free_port() -> Result<u16, Fault> {
+pub(crate) fn free_port() -> Result<u16, Fault> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())

@@ -355,6 +355,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         }
         Load::Files { .. }
         | Load::Fio { .. }
+        | Load::Programs { .. }
         | Load::Downloads { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
