@@ -86,7 +86,8 @@ fn measure(bench: &mut Bench<'_>, (program, point): (&Program, &Point), row: &mu
         helper = Some(Daemon::of(bench, &arm, &dir, group.as_ref())?);
         env = daemon::preload(&arm, &dir)?;
     }
-    let node = program.serve.as_ref().map(|line| Node::start(&shell, line, &env, group.as_ref())).transpose()?;
+    let node =
+        program.serve.as_ref().map(|line| Node::start(&shell, line, &env, group.as_ref())).transpose()?;
     bench.disks[0].stats(true)?;
     let started = Instant::now();
     let (inside, env) = match node.is_some() {

@@ -281,9 +281,7 @@ fn run_of(text: &mut String, results: &Results, run: &Recorded) {
     match &results.scenario.axis {
         // The remarks have a line for each constant.
         Some(_) if results.scenario.sim.constants.is_some() => {}
-        Some(axis) if axis.is_of_servers() => {
-            *text += &super::works::page(results).unwrap_or_default()
-        }
+        Some(axis) if axis.is_of_servers() => *text += &super::works::page(results).unwrap_or_default(),
         Some(axis) => {
             for name in tabled(&results.scenario) {
                 by_axis(text, results, axis, name);

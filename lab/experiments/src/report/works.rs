@@ -157,7 +157,9 @@ mod tests {
         let text = page(&results).unwrap();
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
         assert_eq!(lines.len(), axis.values.len() + 2);
-        assert!(lines[0].starts_with("| program | door | as shipped, Linux before 6.17 | as shipped | with Seek"));
+        assert!(
+            lines[0].starts_with("| program | door | as shipped, Linux before 6.17 | as shipped | with Seek")
+        );
         assert!(lines[2].ends_with("|  | 10 | 40 | 60 | 1.5 | 0 | why |"), "{}", lines[2]);
     }
 }
