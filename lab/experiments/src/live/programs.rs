@@ -29,7 +29,7 @@ use crate::small_files::{self, Sums};
 use crate::{guard, tools};
 
 /// A program that has not read its data by then hangs.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Writing the data of a program, at the disk's own rate.
 const PREPARE_PATIENCE: Duration = Duration::from_secs(900);
 /// How long a node may take to take connections.
