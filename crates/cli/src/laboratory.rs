@@ -28,6 +28,9 @@ pub(crate) enum LaboratoryCommand {
     /// Now `seekless-lab plan`
     #[command(hide = true, disable_help_flag = true)]
     Plan(Words),
+    /// Now `seekless-lab bitrates`
+    #[command(hide = true, disable_help_flag = true)]
+    Bitrates(Words),
     /// Now `seekless-lab sim`
     #[command(hide = true, disable_help_flag = true)]
     Sim(Words),
@@ -56,6 +59,7 @@ impl LaboratoryCommand {
         let (name, words) = match self {
             LaboratoryCommand::Demo(words) => (Some("demo"), words),
             LaboratoryCommand::Plan(words) => (Some("plan"), words),
+            LaboratoryCommand::Bitrates(words) => (Some("bitrates"), words),
             LaboratoryCommand::Sim(words) => (Some("sim"), words),
             LaboratoryCommand::Vdisk(words) => (Some("vdisk"), words),
             LaboratoryCommand::Load(words) => (Some("load"), words),

@@ -53,8 +53,6 @@ enum Command {
     Serve(seekless_http::cli::ServeArgs),
     /// Download files in any order the server likes; verified, resumed after interruptions
     Get(seekless_http::cli::GetArgs),
-    /// Write a table of bitrates from the headers of media files, for `--bitrates`
-    Bitrates(seekless_bitrates::cli::BitratesArgs),
     /// List disks, measure them, and set the kernel by what was measured
     Disk(seekless_admin::disk::cli::DiskArgs),
     /// Sort paths into the order in which their disk reads them best, and read ahead of their consumer
@@ -74,12 +72,12 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve better", &["run", "daemon", "watch", "observe", "serve", "enable", "disable", "release"]),
     ("Look", &["top", "doctor", "disk", "config"]),
     ("Prove", &["try", "prove"]),
-    ("Files", &["get", "order", "cat-set", "bitrates"]),
+    ("Files", &["get", "order", "cat-set"]),
 ];
 
 fn after_help() -> String {
     format!(
-        "The laboratory (demo, plan, sim, vdisk, load, experiments) is the program seekless-lab.\n\n{EXIT_STATUS}"
+        "The laboratory (demo, plan, bitrates, sim, vdisk, load, experiments) is the program seekless-lab.\n\n{EXIT_STATUS}"
     )
 }
 
@@ -91,14 +89,11 @@ fn program() -> clap::Command {
 /// Options of the release before.
 fn moved() -> Vec<MovedOption> {
     let switches = ["slow-start", "answer-late", "single-queue"];
-    let of = |name, effective| MovedOption {
-        name,
-        takes_value: !switches.contains(&name),
-        now: "parameter",
-        effective,
-    };
-    let parameters = seekless_options::MOVED.into_iter().map(|name| of(name, true));
-    parameters.chain([of("drop-behind", false)]).collect()
+    let of =
+        |name, now, effective| MovedOption { name, takes_value: !switches.contains(&name), now, effective };
+    let parameters = seekless_options::MOVED.into_iter().map(|name| of(name, "parameter", true));
+    let bounds = seekless_http::cli::MOVED.into_iter().map(|name| of(name, "bound", true));
+    parameters.chain(bounds).chain([of("drop-behind", "parameter", false)]).collect()
 }
 
 fn main() -> ExitCode {
@@ -129,7 +124,6 @@ fn dispatch(seekless: Seekless) -> Result<ExitCode, Fault> {
         Command::Doctor(args) => seekless_admin::doctor::run_doctor(args),
         Command::Serve(args) => seekless_http::cli::run_serve(args),
         Command::Get(args) => seekless_http::cli::run_get(args),
-        Command::Bitrates(args) => seekless_bitrates::cli::run(&args),
         Command::Disk(args) => seekless_admin::disk::cli::run(args),
         Command::Order(args) => seekless_order::cli::run(args),
         Command::CatSet(args) => seekless_order::cat::run(args),
@@ -184,9 +178,15 @@ mod tests {
 
     #[test]
     fn the_words_of_a_laboratory_command_are_passed_on_as_they_are() {
-        for words in
-            ["sim serve --json", "lab run x --sim", "vdisk --help", "demo", "plan --memory -5", "load -h"]
-        {
+        for words in [
+            "sim serve --json",
+            "lab run x --sim",
+            "vdisk --help",
+            "demo",
+            "plan --memory -5",
+            "load -h",
+            "bitrates /srv -o x",
+        ] {
             let words: Vec<&str> = words.split(' ').collect();
             let line = [&["seekless"], &words[..]].concat();
             let Command::Laboratory(command) = Seekless::try_parse_from(line).unwrap().command else {

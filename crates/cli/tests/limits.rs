@@ -107,7 +107,7 @@ fn ends(stream: &mut impl Read) -> bool {
 
 #[test]
 fn ten_thousand_idle_connections() {
-    let site = Site::start(false, &["--idle-timeout", "10min", "--connections", "12000"]);
+    let site = Site::start(false, &["--bound", "idle-timeout=10min", "--connections", "12000"]);
     let before = site.memory("VmRSS");
     let (limit, _) = limits();
     let count = 10_000.min(limit.saturating_sub(200));
@@ -155,7 +155,7 @@ fn limits() -> (usize, usize) {
 #[test]
 fn slow_heads() {
     limits();
-    let site = Site::start(false, &["--head-timeout", "2s"]);
+    let site = Site::start(false, &["--bound", "head-timeout=2s"]);
     let before = site.memory("VmRSS");
     // Nearly the longest head there may be, and never its end.
     let head = format!("GET /f HTTP/1.1\r\nHost: x\r\nX: {}", "x".repeat(15_000));
@@ -172,7 +172,7 @@ fn slow_heads() {
         "slow heads",
         before,
         150.0,
-        "2000 connections with 15 KB of a head each, all ended by --head-timeout",
+        "2000 connections with 15 KB of a head each, all ended by head-timeout",
     );
 }
 
@@ -295,10 +295,10 @@ fn windows_of_one_byte() {
 }
 
 /// A client that opens streams, takes nothing of them, and says every now and then that it is there: what waits for it is given back after
-/// `--send-timeout`. One that takes a little stays.
+/// `send-timeout`. One that takes a little stays.
 #[test]
 fn clients_that_take_nothing_of_their_streams_are_ended() {
-    let site = Site::start(true, &["--send-timeout", "2s", "--idle-timeout", "10min"]);
+    let site = Site::start(true, &["--bound", "send-timeout=2s,idle-timeout=10min"]);
     let open = |window: u32| {
         let mut stream = site.http2();
         let settings = [&[0, 4], &window.to_be_bytes()[..]].concat();

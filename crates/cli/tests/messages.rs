@@ -24,7 +24,7 @@ const SOURCES: [&str; 21] = [
     "engine/src",
     "frontend/src",
     "options/src",
-    "output/src/input",
+    "output/src/input.rs",
     "output/src/lib.rs",
     "output/src/lines.rs",
     "program/src",
@@ -229,12 +229,13 @@ fn table(page: &str, heading: &str) -> BTreeSet<String> {
 
 /// Where the values of options are parsed: a file, and the beginning of the function or `impl`; empty: all of
 /// the file.
-const VALUES: [(&str, &str); 7] = [
+const VALUES: [(&str, &str); 8] = [
     ("policy/src/config.rs", "impl core::str::FromStr for LongestWait"),
     ("options/src/values.rs", ""),
     ("options/src/named.rs", ""),
     ("program/src/config/file.rs", "fn words("),
     ("daemon/src/cli.rs", "fn octal("),
+    ("http/src/cli/bounds.rs", "fn bounds("),
     ("http/src/cli/serve.rs", "fn coordination("),
     ("http/src/cli/serve.rs", "fn address("),
 ];

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use seekless_engine::lock;
-use seekless_kernel::cgroup::limits::{IoLimits, devices_under, membership};
+use seekless_kernel::cgroup::io::{IoGroups, devices_under};
+use seekless_kernel::cgroup::membership;
 use seekless_kernel::topology::{Dev, Topology};
 
 /// How long the cgroups of a process and their limits are cached. A process that becomes limited reads
@@ -79,10 +80,10 @@ impl Limits {
     /// # Errors
     /// No thread can be started.
     pub(crate) fn start() -> io::Result<Arc<Limits>> {
-        Limits::of(IoLimits::of_system())
+        Limits::of(IoGroups::of_system())
     }
 
-    fn of(groups: IoLimits) -> io::Result<Arc<Limits>> {
+    fn of(groups: IoGroups) -> io::Result<Arc<Limits>> {
         let (looks, todo) = bounded(LOOKS_MAX);
         let none = !groups.exist();
         let looker = Arc::new(Mutex::new(Looker { groups, found: HashMap::new() }));
@@ -210,7 +211,7 @@ fn run(limits: &std::sync::Weak<Limits>, looks: &Receiver<Look>) {
 /// Looks up `/proc`, `/sys` and the files of cgroups.
 #[derive(Debug)]
 struct Looker {
-    groups: IoLimits,
+    groups: IoGroups,
     /// Results by the text that names a process's cgroups, because many processes have the same.
     found: HashMap<String, (Devices, Instant)>,
 }
@@ -233,7 +234,7 @@ impl Looker {
         {
             return found.clone();
         }
-        let found = Devices::new(self.groups.devices(&membership));
+        let found = Devices::new(self.groups.limited(&membership));
         keep(&mut self.found, membership, found.clone(), now);
         found
     }
@@ -241,6 +242,8 @@ impl Looker {
 
 #[cfg(test)]
 mod tests {
+    use seekless_kernel::topology::MountTable;
+
     use super::*;
 
     /// A hierarchy in which every process of the test is in a cgroup with a limit on 8:0, or with none.
@@ -262,7 +265,7 @@ mod tests {
         };
         std::fs::write(group.join(file), if limit == "0" { String::new() } else { line }).unwrap();
         let mounts = format!("30 24 0:26 / {} rw - {kind}\n", tree.path().display());
-        (tree, Limits::of(IoLimits::mounted(&mounts)).unwrap())
+        (tree, Limits::of(IoGroups::mounted(&MountTable::parse(mounts.as_bytes()))).unwrap())
     }
 
     fn raw(major: u32, minor: u32) -> u64 {
@@ -320,7 +323,7 @@ mod tests {
 
     #[test]
     fn where_no_hierarchy_has_limits_nobody_is_looked_at() {
-        let limits = Limits::of(IoLimits::default()).unwrap();
+        let limits = Limits::of(IoGroups::default()).unwrap();
         assert_eq!(limits.known(std::process::id(), raw(8, 0), Instant::now()), Limited::No);
         assert!(lock(&limits.known).asked.is_empty());
     }

@@ -328,7 +328,7 @@ impl Listener {
                 let order = self.table.missed(inode, at, now);
                 self.take(order, (inode, pid), |file| missing.push((file, at, pid, thread)));
             }
-            let io = |thread: u32| self.engine.priority_of(i32::try_from(thread).unwrap_or(0));
+            let io = |thread: u32| self.engine.priority_of(thread);
             let misses: Vec<_> =
                 missing.drain(..).map(|(file, at, pid, thread)| (file, at, pid, io(thread))).collect();
             if !forward.is_empty() || !misses.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! A stream's bitrate sets its deadlines and, with `--scale`, its prefetch size. Observing it from reads
 //! takes ten seconds. No file's content is parsed for it here: a user who knows the bitrates writes them
-//! down, or `seekless bitrates` does, which runs without privileges.
+//! down, or `seekless-lab bitrates` does, which runs without privileges.
 //!
 //! ```text
 //! # a line that begins with # is a comment
@@ -235,7 +235,9 @@ enum Refusal {
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::Io(Errno::NOENT) => f.write_str("there is no such file; `seekless bitrates` writes one"),
+            Refusal::Io(Errno::NOENT) => {
+                f.write_str("there is no such file; `seekless-lab bitrates` writes one")
+            }
             Refusal::Io(error) => write!(f, "it cannot be opened: {error}"),
             Refusal::Kind => f.write_str("it is no regular file; name one"),
             Refusal::Size(bytes) => {

@@ -17,7 +17,7 @@ use seekless_policy::{FileId, ReadId};
 use serde::{Deserialize, Serialize};
 
 use crate::lock;
-use crate::programs::{Program, Programs, shown};
+use crate::processes::{Processes, Program, shown};
 
 /// Places in a file at which processes read, that are remembered. At half, a third program in a file with
 /// several streams is taken for another; at double, a miss compares twice as many.
@@ -129,13 +129,13 @@ pub(crate) fn path_of(source: &Source) -> Option<String> {
 pub(crate) struct CostMeter {
     spending: Spending,
     shared: SharedCosts,
-    programs: Arc<Programs>,
+    processes: Arc<Processes>,
 }
 
 impl CostMeter {
     /// Nothing has been read yet, from a disk of these parts.
-    pub(crate) fn on(parts: Vec<Lba>, programs: Arc<Programs>) -> CostMeter {
-        CostMeter { spending: Spending::on(parts), shared: SharedCosts::default(), programs }
+    pub(crate) fn on(parts: Vec<Lba>, processes: Arc<Processes>) -> CostMeter {
+        CostMeter { spending: Spending::on(parts), shared: SharedCosts::default(), processes }
     }
 
     pub(crate) fn shared(&self) -> SharedCosts {
@@ -144,7 +144,7 @@ impl CostMeter {
 
     /// A process has asked for bytes of a file.
     pub(crate) fn asked(&self, pid: u32) {
-        self.programs.asked(pid, Instant::now());
+        self.processes.asked(pid, Instant::now());
     }
 
     /// A read begins.
@@ -165,7 +165,7 @@ impl CostMeter {
         source: impl FnOnce(FileId) -> Option<Arc<Source>>,
     ) {
         if let Some((file, pid, cost)) = self.spending.end(now, read) {
-            let program = self.programs.of(pid);
+            let program = self.processes.program_of(pid);
             lock(&self.shared).charge(now, file, program, cost, source(file).as_ref());
         }
     }
@@ -173,7 +173,7 @@ impl CostMeter {
     /// The kernel reads bytes of a file for a process that waits for them.
     pub(crate) fn by_kernel(&mut self, now: Nanos, file: FileId, pid: u32, bytes: u64, source: &Arc<Source>) {
         let cost = Cost { kernel_reads: 1, kernel_bytes: bytes, ..Cost::default() };
-        let program = self.programs.of(pid);
+        let program = self.processes.program_of(pid);
         lock(&self.shared).charge(now, file, program, cost, Some(source));
     }
 

@@ -12,7 +12,7 @@ use crate::lock;
 use crate::metadata::{Keeper, MetadataReport};
 use crate::next_files::PrefetchedFiles;
 use crate::opener::Opener;
-use crate::priorities::Priorities;
+use crate::processes::Processes;
 use crate::report::DiskReport;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -34,8 +34,8 @@ struct Shared {
     opener: Opener,
     /// Reads the table of bitrates, if there is one.
     table: Option<Table>,
-    /// The I/O priorities of processes.
-    priorities: Priorities,
+    /// The processes that read.
+    processes: Arc<Processes>,
     /// Id of the next request.
     ids: AtomicU64,
 }
@@ -53,13 +53,13 @@ impl Engine {
         let settings = Arc::new(settings.normalised());
         let devices = Devices::new(settings.clone());
         let (rests, sleep) = (devices.all().rests.clone(), devices.all().sleep.clone());
+        let processes = devices.all().processes.clone();
         let table = Table::of(&settings, &devices.all().bitrates);
         let devices = Arc::new(Mutex::new(devices));
         let keeper = Keeper::of(&settings, sleep);
         let (opener, ids) = (Opener::new(devices.clone()), AtomicU64::new(1));
-        let priorities = Priorities::new();
         Engine {
-            shared: Arc::new(Shared { settings, devices, rests, keeper, opener, table, priorities, ids }),
+            shared: Arc::new(Shared { settings, devices, rests, keeper, opener, table, processes, ids }),
         }
     }
 
@@ -112,10 +112,10 @@ impl Engine {
         configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
     }
 
-    /// The I/O priority of a process or thread, as a client's demand has it. Looked up in `/proc` once in a
-    /// few seconds for each.
-    pub fn priority_of(&self, id: i32) -> IoPriority {
-        self.shared.priorities.of(id, Instant::now())
+    /// The I/O priority of a process or thread (0: not known), as a client's demand has it. Never waits: a
+    /// thread looks in `/proc` once in a few seconds for each, and the first read has the default.
+    pub fn priority_of(&self, id: u32) -> IoPriority {
+        self.shared.processes.priority_of(id, Instant::now())
     }
 
     /// The state of the table of bitrates; `None` if there is none.

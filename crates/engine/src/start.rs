@@ -27,7 +27,7 @@ use crate::missed::Missed;
 use crate::next_files::{NextFiles, PrefetchedFiles};
 use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
-use crate::programs::Programs;
+use crate::processes::Processes;
 use crate::settings::Settings;
 use crate::sleep::Sleep;
 use crate::snapshot::{Snapshot, Statistics};
@@ -60,8 +60,8 @@ pub(crate) struct AllDisks {
     pub(crate) prefetched: Arc<PrefetchedFiles>,
     /// Files that disk threads have opened again.
     pub(crate) open: Arc<Mutex<HashSet<FileId>>>,
-    /// The programs that read.
-    pub(crate) programs: Arc<Programs>,
+    /// The processes that read.
+    pub(crate) processes: Arc<Processes>,
     /// Disks that may sleep; `None` without `--quiet`.
     pub(crate) sleep: Option<Arc<Sleep>>,
 }
@@ -85,7 +85,7 @@ impl DiskThread {
         settings: &Settings,
         all: AllDisks,
     ) -> io::Result<DiskThread> {
-        let AllDisks { memory, rests, bitrates, prefetched, open, programs, sleep } = all;
+        let AllDisks { memory, rests, bitrates, prefetched, open, processes, sleep } = all;
         if let Some(sleep) = &sleep {
             sleep.watch(name);
         }
@@ -109,7 +109,7 @@ impl DiskThread {
         // For a file system on several disks, clients give addresses of the file system.
         let parts = if volume.is_some() { Vec::new() } else { config.parts.clone() };
         let pinned = pinner.as_ref().map_or_else(Arc::default, Pinner::count);
-        let costs = CostMeter::on(config.parts.clone(), programs);
+        let costs = CostMeter::on(config.parts.clone(), processes);
         let statistics = Statistics::new(pinned, media_rate, parts, costs.shared());
         let (snapshot, began) = (statistics.published(), Instant::now());
         let next_files = settings

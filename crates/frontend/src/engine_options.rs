@@ -28,7 +28,7 @@ pub struct EngineOptions {
     /// that a cold small file takes one seek instead of several; may be repeated
     #[arg(long, value_name = "DIR", help_heading = BOUNDS, hide_short_help = true)]
     pub keep_metadata: Vec<PathBuf>,
-    /// Table of bitrates, one `RATE PATH` a line, as `seekless bitrates` writes it [default: none]
+    /// Table of bitrates, one `RATE PATH` a line, as `seekless-lab bitrates` writes it [default: none]
     #[arg(long, value_name = "FILE", conflicts_with = "bitrate", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
     pub bitrates: Option<PathBuf>,
     /// Log every event and decision to FILE, for `seekless-lab sim replay` [default: none]

@@ -493,12 +493,12 @@ fn sleeping_connections_wake_up() {
 /// What goes past this level is read and sent right, and leaves nothing in memory; what is in memory is sent from it.
 #[test]
 fn coordination_changes_what_is_kept_and_no_byte() {
-    use seekless_levels::coordinate::{Coordination, pfc::PfcParams};
+    use seekless_levels::coordinate::pfc::PfcParams;
     let site = Site::on_disk();
     let film = site.film("f", 8 << 20);
     let mut own = settings(&site.root);
     let letter = PfcParams { per_context: true, ..PfcParams::default() };
-    own.coordinate = CoordinationMode::Pfc(Coordination::Pfc(letter));
+    own.coordinate = CoordinationMode::Pfc(letter);
     own.engine.include_ssd = true;
     let server = Server::start(own).unwrap();
     let forgotten = site.forget("f");

@@ -1,13 +1,13 @@
-//! The algorithms of storage with several cache levels. Their prefetchers, which only the study of the paper
-//! needs, are in the simulator.
+//! How two cache levels keep out of each other's way. The caches, prefetchers and coordinators that only the
+//! study of the paper needs are in the simulator.
 //!
-//! - [`cache`]: which block leaves when another comes in (LRU, SARC, ARC).
-//! - [`coordinate`]: how two levels keep out of each other's way (DU, PFC, and ours).
+//! - [`coordinate`]: PFC, and ours.
+//! - [`recent`]: block numbers in order of use.
 //!
-//! Must not know: the policy of one disk, descriptors, paths, sockets, threads, clocks, logging. Where time matters, it is an
-//! argument.
+//! Must not know: descriptors, paths, sockets, threads, clocks, logging; of `policy` it uses the list in
+//! order of use. Where time matters, it is an argument.
 #![no_std]
 extern crate alloc;
 
-pub mod cache;
 pub mod coordinate;
+pub mod recent;

@@ -2,12 +2,13 @@
 
 mod common;
 
+use common::closed_loop::ClosedLoop;
 use common::{Logged, replay};
 use proptest::prelude::*;
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, Event, FileId, Outcome, ReadId, Request, RequestId, Taken,
-    WRITES_BELIEVED, Writes,
+    Action, AheadConfig, Config, Demand, Event, FileId, IoPriority, Request, RequestId, WRITES_BELIEVED,
+    Writes,
 };
 
 const K: u64 = 1 << 10;
@@ -23,24 +24,16 @@ const LOOK: Nanos = Nanos::from_millis(5);
 
 /// A disk with closed-loop readers and one writer.
 struct Disk {
-    logged: Logged,
-    flights: Vec<(Nanos, ReadId, u64)>,
-    /// Where each reader is.
-    readers: Vec<u64>,
-    next: u64,
-    waiting: Vec<(RequestId, usize)>,
+    reads: ClosedLoop,
     /// Time of writing that is still to do, and how often as much is added; the time done.
     to_write: Nanos,
     written: Nanos,
     synced: bool,
     /// Whether reads in flight and writes share the disk equally; else writes get nothing beside reads.
     shares: bool,
-    /// Total length of the pieces that were read, and their number; the longest time that a write waited.
-    read: u64,
-    pieces: u64,
+    /// The longest time that a write waited.
     waits_since: Option<Nanos>,
     longest_wait: Nanos,
-    in_flight_max: usize,
 }
 
 impl Disk {
@@ -57,109 +50,45 @@ impl Disk {
             ahead: Some(AheadConfig::default()),
             ..Config::default()
         };
-        let mut disk = Disk {
-            logged: Logged::new(config),
-            flights: Vec::new(),
-            readers: vec![0; readers],
-            next: 0,
-            waiting: Vec::new(),
+        let takes = |len| SWITCH + Nanos::from_secs_f64(len as f64 / RATE as f64);
+        Disk {
+            reads: ClosedLoop::new(config, &vec![IoPriority::NORMAL; readers], takes),
             to_write: Nanos::ZERO,
             written: Nanos::ZERO,
             synced: false,
             shares: false,
-            read: 0,
-            pieces: 0,
             waits_since: None,
             longest_wait: Nanos::ZERO,
-            in_flight_max: 0,
-        };
-        (0..readers).for_each(|reader| disk.ask(reader));
-        disk
-    }
-
-    fn ask(&mut self, reader: usize) {
-        self.next += 1;
-        let (id, offset) = (RequestId(self.next), self.readers[reader]);
-        self.waiting.push((id, reader));
-        self.logged.handle(Event::Request(Request {
-            id,
-            file: FileId { dev: 8, ino: reader as u64 },
-            from: offset,
-            offset,
-            len: M,
-            file_size: 1 << 40,
-            lba: Some(Lba(reader as u64 * 100_000_000 + offset / 512)),
-            demand: Demand::default(),
-        }));
-    }
-
-    fn act(&mut self) {
-        while let Some(action) = self.logged.poll() {
-            match action {
-                Action::Read { id, len, .. } => {
-                    let takes = SWITCH + Nanos::from_secs_f64(len as f64 / RATE as f64);
-                    self.flights.push((takes, id, len));
-                    self.in_flight_max = self.in_flight_max.max(self.flights.len());
-                    (self.read, self.pieces) = (self.read + len, self.pieces + 1);
-                }
-                Action::Answer { request, .. } => {
-                    if let Some(at) = self.waiting.iter().position(|w| w.0 == request) {
-                        let (_, reader) = self.waiting.remove(at);
-                        let offset = self.readers[reader];
-                        self.readers[reader] += M;
-                        self.logged.handle(Event::Access(Access {
-                            file: FileId { dev: 8, ino: reader as u64 },
-                            offset,
-                            len: M,
-                            file_size: 1 << 40,
-                            lba: None,
-                            taken: Taken::All,
-                        }));
-                        self.ask(reader);
-                    }
-                }
-                _ => {}
-            }
         }
     }
 
     fn report(&mut self, bytes: u64) {
         let waiting = u64::from(self.to_write > Nanos::ZERO);
-        self.logged.handle(Event::Writes(Writes { waiting, synced: self.synced, bytes }));
-        self.act();
+        self.reads.logged.handle(Event::Writes(Writes { waiting, synced: self.synced, bytes }));
+        self.reads.act();
     }
 
     /// Lets a millisecond pass.
     fn pass(&mut self) {
         let step = Nanos(MS);
-        self.logged.now += step;
         let waits = self.to_write > Nanos::ZERO;
-        let part = match (waits, self.flights.is_empty(), self.shares) {
+        let part = match (waits, self.reads.left().is_none(), self.shares) {
             (false, ..) => Nanos::ZERO,
             (_, true, _) => step,
             (_, false, true) => Nanos(step.0 / 2),
             (_, false, false) => Nanos::ZERO,
         };
-        let before = self.to_write;
+        let (before, now) = (self.to_write, self.reads.logged.now);
         self.written += part.min(self.to_write);
         self.to_write = self.to_write.since(part);
         if part > Nanos::ZERO || !waits {
             self.waits_since = None;
         } else {
-            let since = *self.waits_since.get_or_insert(self.logged.now - step);
-            self.longest_wait = self.longest_wait.max(self.logged.now - since);
+            let since = *self.waits_since.get_or_insert(now);
+            self.longest_wait = self.longest_wait.max(now + step - since);
         }
-        if let Some(first) = self.flights.first_mut() {
-            first.0 = first.0.since(step - part);
-            if first.0 == Nanos::ZERO {
-                let (_, read, _) = self.flights.remove(0);
-                self.logged.handle(Event::Done { read, outcome: Outcome::Ok });
-            }
-        } else if self.logged.engine.next_deadline().is_some_and(|at| at <= self.logged.now) {
-            self.logged.handle(Event::Tick);
-        }
-        self.act();
-        let looks = self.logged.now.0.is_multiple_of(LOOK.0);
+        self.reads.pass(step, step - part);
+        let looks = self.reads.logged.now.0.is_multiple_of(LOOK.0);
         if (before > Nanos::ZERO) != (self.to_write > Nanos::ZERO) || (waits && looks) {
             self.report(part.0 / 10);
         }
@@ -167,12 +96,12 @@ impl Disk {
 
     /// Runs this long; a writer adds `each` every `every`.
     fn run(&mut self, seconds: u64, each: Nanos, every: Nanos) {
-        self.act();
-        let end = self.logged.now + Nanos::from_secs(seconds);
-        let mut due = self.logged.now;
-        while self.logged.now < end {
-            if self.logged.now >= due && each > Nanos::ZERO {
-                due = self.logged.now + every;
+        self.reads.act();
+        let end = self.reads.logged.now + Nanos::from_secs(seconds);
+        let mut due = self.reads.logged.now;
+        while self.reads.logged.now < end {
+            if self.reads.logged.now >= due && each > Nanos::ZERO {
+                due = self.reads.logged.now + every;
                 self.to_write += each;
                 self.report(0);
             }
@@ -192,11 +121,11 @@ fn a_writer_that_never_stops_has_its_share_and_no_more() {
         disk.saturate(60);
         let part = disk.written.as_secs_f64() / 60.0;
         assert!((0.98..1.15).contains(&(part / share)), "{part} of {share}");
-        let stats = disk.logged.engine.stats().writers;
+        let stats = disk.reads.logged.engine.stats().writers;
         let counted = stats.disk_time.as_secs_f64() / stats.busy.as_secs_f64();
         assert!((counted / part - 1.0).abs() < 0.05, "{counted} is counted of {part}");
         assert!(stats.held_back > 0);
-        replay(&disk.logged.log);
+        replay(&disk.reads.logged.log);
     }
 }
 
@@ -225,7 +154,7 @@ fn a_write_waits_for_one_piece_and_gets_all_that_it_asks_for() {
     let piece = SWITCH + Nanos::from_secs_f64(6.0 * M as f64 / RATE as f64);
     assert!(disk.longest_wait <= piece + LOOK, "{:?} for pieces of {piece:?}", disk.longest_wait);
     assert!(disk.to_write <= Nanos::from_millis(80), "{:?} is left", disk.to_write);
-    assert_eq!(disk.in_flight_max, 1);
+    assert_eq!(disk.reads.in_flight_max, 1);
     // The readers have nearly all of the rest.
     let alone = Disk::new(Some(0.5), 50);
     let [beside, alone] = [disk, {
@@ -233,7 +162,7 @@ fn a_write_waits_for_one_piece_and_gets_all_that_it_asks_for() {
         alone.run(60, Nanos::ZERO, Nanos::ZERO);
         alone
     }]
-    .map(|disk| disk.read as f64);
+    .map(|disk| disk.reads.bytes as f64);
     assert!(beside / alone > 0.9 * 0.8, "{}", beside / alone);
 }
 
@@ -243,7 +172,7 @@ fn pieces_are_shorter_while_programs_sync_but_not_short() {
         let mut disk = Disk::of(Some(0.5), 1, Bytes::mib(32));
         (disk.synced, disk.to_write) = (synced, Nanos::from_secs(1000));
         disk.run(60, Nanos(MS), Nanos::from_secs(60));
-        disk.read / disk.pieces
+        disk.reads.bytes / disk.reads.pieces.iter().sum::<u64>()
     };
     let (usual, synced) = (len(false), len(true));
     assert!(synced < usual / 4 * 3, "{synced} of {usual}");
@@ -277,26 +206,31 @@ fn small_reads_go_one_by_one_beside_writes() {
 #[test]
 fn a_report_that_is_not_repeated_withholds_nothing_for_long() {
     let mut disk = Disk::new(Some(0.9), 5);
-    disk.act();
-    disk.logged.handle(Event::Writes(Writes { waiting: 1, synced: true, bytes: 0 }));
-    let end = disk.logged.now + WRITES_BELIEVED + Nanos::from_millis(200);
-    while disk.logged.now < end {
+    disk.reads.act();
+    disk.reads.logged.handle(Event::Writes(Writes { waiting: 1, synced: true, bytes: 0 }));
+    let end = disk.reads.logged.now + WRITES_BELIEVED + Nanos::from_millis(200);
+    while disk.reads.logged.now < end {
         disk.pass();
     }
-    let before = disk.read;
+    let before = disk.reads.bytes;
     disk.run(5, Nanos::ZERO, Nanos::ZERO);
     let mut alone = Disk::new(None, 5);
     alone.run(5, Nanos::ZERO, Nanos::ZERO);
-    assert!(disk.read - before >= alone.read / 10 * 9, "{} of {}", disk.read - before, alone.read);
-    assert_eq!(disk.logged.engine.stats().writers.waiting, 0);
+    assert!(
+        disk.reads.bytes - before >= alone.reads.bytes / 10 * 9,
+        "{} of {}",
+        disk.reads.bytes - before,
+        alone.reads.bytes
+    );
+    assert_eq!(disk.reads.logged.engine.stats().writers.waiting, 0);
 }
 
 #[test]
 fn a_writer_that_is_owed_nothing_gets_what_reads_leave() {
     let mut disk = Disk::new(Some(0.0), 20);
     disk.saturate(10);
-    assert_eq!(disk.logged.engine.stats().writers.held_back, 0);
-    assert_eq!(disk.in_flight_max, 1);
+    assert_eq!(disk.reads.logged.engine.stats().writers.held_back, 0);
+    assert_eq!(disk.reads.in_flight_max, 1);
 }
 
 proptest! {
@@ -311,7 +245,7 @@ proptest! {
             disk.run(seconds, Nanos::ZERO, Nanos::ZERO);
         }
         // All but the settings.
-        prop_assert_eq!(&with.logged.log[1..], &without.logged.log[1..]);
+        prop_assert_eq!(&with.reads.logged.log[1..], &without.reads.logged.log[1..]);
     }
 
     /// No writer has less than its share while it waits, nor waits for more than a piece, whatever it asks
@@ -331,6 +265,6 @@ proptest! {
         let asked = Nanos::from_millis(20_000u64.div_ceil(every_ms) * each_ms);
         let due = asked.as_secs_f64().min(20.0 * share) - each_ms as f64 / 1e3;
         prop_assert!(disk.written.as_secs_f64() >= 0.95 * due - 0.1, "{:?} of {due} s", disk.written);
-        replay(&disk.logged.log);
+        replay(&disk.reads.logged.log);
     }
 }

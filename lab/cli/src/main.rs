@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use seekless_base::Fault;
-use seekless_program::{EXIT_STATUS, LogOptions, PageCommand};
+use seekless_program::{EXIT_STATUS, LogOptions, MovedOption, PageCommand};
 
 /// Plan, simulate and measure what Seekless gains, on disks made of software.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ enum Command {
     Demo(seekless_experiments::cli::DemoArgs),
     /// Plan disks and memory for a site, from its access log or by formula
     Plan(Box<seekless_experiments::plan::cli::PlanArgs>),
+    /// Write a table of bitrates from the headers of media files, for `--bitrates` of `seekless`
+    Bitrates(seekless_bitrates::cli::BitratesArgs),
     /// Simulate in virtual time: a file server on hard disks, cache levels, downloads in any order
     Sim(seekless_sim::cli::SimArgs),
     /// Make hard disks of software
@@ -39,7 +41,7 @@ enum Command {
 
 /// The commands as `--help` groups them.
 const GROUPS: [(&str, &[&str]); 3] = [
-    ("Show and plan", &["demo", "plan"]),
+    ("Show and plan", &["demo", "plan", "bitrates"]),
     ("Experiments", &["list", "run", "report", "compare", "record", "docs", "statements", "against"]),
     ("Parts", &["sim", "vdisk", "load"]),
 ];
@@ -49,11 +51,17 @@ fn program() -> clap::Command {
     seekless_program::grouped(seekless_program::pointed(SeeklessLab::command(), false), &GROUPS)
 }
 
+/// Options of the release before.
+fn moved() -> Vec<MovedOption> {
+    let of = |name| MovedOption { name, takes_value: true, now: "with", effective: true };
+    ["block", "timing", "time-stretch"].map(of).into()
+}
+
 fn main() -> ExitCode {
     seekless_program::run(
         "seekless-lab",
         program(),
-        Vec::new(),
+        moved(),
         |lab: &SeeklessLab| lab.log.log_format,
         dispatch,
     )
@@ -63,6 +71,7 @@ fn dispatch(lab: SeeklessLab) -> Result<ExitCode, Fault> {
     let exit = match lab.command {
         Command::Demo(args) => seekless_experiments::cli::run_demo(args),
         Command::Plan(args) => seekless_experiments::plan::cli::run(*args),
+        Command::Bitrates(args) => seekless_bitrates::cli::run(&args),
         Command::Sim(args) => seekless_sim::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Load(args) => seekless_load::cli::run(args),

@@ -69,7 +69,7 @@ impl Site {
         let mut command = Command::new(&*SEEKLESS);
         command.stderr(File::create(dir.path().join("stderr")).unwrap());
         let secure = certificate.options();
-        let options = if how == How::Http2 { &secure[..] } else { &["--any-order-memory", "8MiB"] };
+        let options = if how == How::Http2 { &secure[..] } else { &["--bound", "any-order-memory=8MiB"] };
         let serving = Serving::try_start(command, &root, options).expect("seekless serve starts");
         Site { dir, root, serving, certificate, how }
     }

@@ -146,7 +146,7 @@ fn wrong_arguments_are_said_in_one_line() {
         (vec!["get", "http://h/a", "-o", "."], 2, "no regular file"),
         (vec!["get", "http://h/a", "--cacert", "/no/such"], 5, "/no/such"),
         (vec!["serve", "/no/such/folder"], 5, "cannot serve"),
-        (vec!["serve", "/tmp", "--head-max", "1KiB"], 2, "--head-max"),
+        (vec!["serve", "/tmp", "--bound", "head-max=1KiB"], 2, "head-max=1KiB: write 8KiB to 1MiB"),
         (vec!["serve", "/tmp", "--tls-cert", "x"], 2, "tls-key"),
         (vec!["serve", "/tmp", "--tls-cert", "/no/cert", "--tls-key", "/no/key"], 5, "/no/cert"),
     ] {

@@ -168,7 +168,7 @@ fn numbers_and_units_that_an_option_does_not_take() {
         "vdisk up --name x --size 5parsecs",
         "disk profile / --share -1",
         "serve --rate -1 .",
-        "serve --head-timeout -1s .",
+        "serve --bound head-timeout=-1s .",
         "serve --stall-timeout -1 .",
         "daemon --share 2",
         "daemon --budget -1",

@@ -22,6 +22,7 @@ mod environment;
 pub mod file_server;
 mod guard;
 mod live;
+mod memory_group;
 pub mod metric;
 mod nearest;
 pub mod plan;

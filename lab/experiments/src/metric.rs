@@ -79,6 +79,8 @@ pub const METRICS: &[Metric] = &[
     metric("p95_ms", "ms", "95th percentile of the same"),
     metric("p99_ms", "ms", "99th percentile of the same"),
     metric("max_ms", "ms", "longest of the same"),
+    metric("startup_p50_ms", "ms", "median time of a request for the head of a file: until a film starts"),
+    metric("startup_p99_ms", "ms", "99th percentile of the same"),
     metric("failure_free_mb_s", "MB/s", "throughput at the highest session rate without failures"),
     metric("failure_free_req_s", "req/s", "request rate there"),
     metric(

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::memory_group::MemoryGroup;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_base::{Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 use seekless_kernel::spawn;
 
 use crate::{guard, tools};

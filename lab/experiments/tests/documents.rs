@@ -388,7 +388,7 @@ const FILE_SETS: [&str; 2] = ["crates/policy/src/filesets", "crates/daemon/src/f
 
 /// Where the numbers are that bound what is counted of files and programs.
 const COSTS: [&str; 3] =
-    ["crates/policy/src/costs.rs", "crates/engine/src/costs.rs", "crates/engine/src/programs.rs"];
+    ["crates/policy/src/costs.rs", "crates/engine/src/costs.rs", "crates/engine/src/processes.rs"];
 
 /// Where the numbers are of disks that may sleep.
 const QUIET: [&str; 2] = ["crates/policy/src/engine/quiet.rs", "crates/engine/src/sleep.rs"];
@@ -496,8 +496,9 @@ fn bounds(heading: &str, places: &[&str]) -> usize {
 const MEDIA_PARSERS: [&str; 4] = ["mp4-atom", "mkv-element", "m3u8-rs", "roxmltree"];
 
 /// What runs as root, in another's process, or for clients of the network.
-const SERVES: [&str; 8] = [
+const SERVES: [&str; 9] = [
     "seekless-admin",
+    "seekless-cli",
     "seekless-daemon",
     "seekless-engine",
     "seekless-frontend",

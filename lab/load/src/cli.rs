@@ -102,12 +102,6 @@ struct SessionsArgs {
     /// Requests a second offered by all sessions together
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
-    /// Raise the rate linearly from --rate to this, over --ramp-over
-    #[arg(long, value_name = "RATE", value_parser = positive)]
-    ramp_to: Option<f64>,
-    /// Length of the rise
-    #[arg(long, value_name = "TIME", default_value = "300s")]
-    ramp_over: Nanos,
     /// Sessions in all (the papers: 14400)
     #[arg(long, value_name = "N", default_value_t = 14_400)]
     sessions: u32,
@@ -276,12 +270,8 @@ fn run_sessions(a: &SessionsArgs) -> Result<Exit, Fault> {
     let class = s.line.classes(&VIEWERS)?;
     let catalogue = Arc::new(s.catalogue.catalogue()?);
     let settings = s.run.settings(a.length.duration, &class)?;
-    let rate = match a.ramp_to {
-        Some(to_per_s) => Rate::Ramp { from_per_s: a.rate, to_per_s, over: a.ramp_over },
-        None => Rate::Constant { per_s: a.rate },
-    };
     let spec = SessionSpec {
-        rate,
+        rate: Rate::Constant { per_s: a.rate },
         sessions: a.sessions,
         warm_start: !s.cold_start,
         classes: class,

@@ -149,7 +149,7 @@ impl ClientConnection {
             Err(_) => Err(Failure::Timeout),
         };
         match &result {
-            Ok(answer) => worker.success(self.line.class, ask.due, *answer),
+            Ok(answer) => worker.success(self.line.class, ask.due, ask.first(), *answer),
             Err(failure) => {
                 // Whatever is left of the answer must not be taken for the next one.
                 self.open = None;

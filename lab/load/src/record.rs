@@ -61,6 +61,8 @@ pub struct ClassRecord {
     pub latency_us: Histogram<u64>,
     /// From due to the head of the answer, microseconds.
     pub first_byte_us: Histogram<u64>,
+    /// From due to complete, of requests for the head of a file, microseconds.
+    pub startup_us: Histogram<u64>,
 }
 
 /// What happened to the requests that were due in one stretch of [`WINDOW`].
@@ -185,6 +187,7 @@ impl Recorder {
             tally: Tally::default(),
             latency_us: histogram(3),
             first_byte_us: histogram(3),
+            startup_us: histogram(3),
         };
         Recorder {
             warmup,
@@ -265,8 +268,9 @@ impl Recorder {
         }
     }
 
-    /// A request that was due at `due` was answered: its head came at `first_byte`, its last byte at `done`.
-    pub fn success(&mut self, class: usize, due: Nanos, first_byte: Nanos, done: Nanos) {
+    /// A request from `offset` on that was due at `due` was answered.
+    pub fn success(&mut self, class: usize, due: Nanos, offset: u64, answer: ResponseTimes) {
+        let ResponseTimes { first_byte, done } = answer;
         self.total.requests += 1;
         let latency = micros(done.since(due));
         if self.measures(if self.by_end { done } else { due }) {
@@ -275,6 +279,9 @@ impl Recorder {
             class.tally.requests += 1;
             class.latency_us.saturating_record(latency);
             class.first_byte_us.saturating_record(micros(first_byte.since(due)));
+            if offset == 0 {
+                class.startup_us.saturating_record(latency);
+            }
         }
         if let Some(s) = self.second(done) {
             s.tally.requests += 1;
@@ -305,7 +312,11 @@ impl Recorder {
             self.measured.failures += 1;
             self.classes[class].tally.failures += 1;
             if *failure == Failure::Timeout {
-                self.classes[class].latency_us.saturating_record(micros(at.since(due)));
+                let class = &mut self.classes[class];
+                class.latency_us.saturating_record(micros(at.since(due)));
+                if offset == 0 {
+                    class.startup_us.saturating_record(micros(at.since(due)));
+                }
             }
         }
         if let Some(s) = self.second(at) {
@@ -326,15 +337,14 @@ impl Recorder {
         }
     }
 
-    /// All latencies together: from due to complete and from due to first byte, microseconds.
-    pub fn all_classes(&self) -> (Histogram<u64>, Histogram<u64>) {
-        let (mut latency, mut first_byte) = (histogram(3), histogram(3));
+    /// One histogram of all classes together, microseconds.
+    pub fn all_classes(&self, of: impl Fn(&ClassRecord) -> &Histogram<u64>) -> Histogram<u64> {
+        let mut all = histogram(3);
         for class in &self.classes {
             // Same bounds, so adding cannot fail.
-            let _ = latency.add(&class.latency_us);
-            let _ = first_byte.add(&class.first_byte_us);
+            let _ = all.add(of(class));
         }
-        (latency, first_byte)
+        all
     }
 
     /// Adds the counts of another thread of the same run.
@@ -345,6 +355,7 @@ impl Recorder {
             ours.tally.add(theirs.tally);
             let _ = ours.latency_us.add(&theirs.latency_us);
             let _ = ours.first_byte_us.add(&theirs.first_byte_us);
+            let _ = ours.startup_us.add(&theirs.startup_us);
         }
         if self.seconds.len() < other.seconds.len() {
             self.seconds.resize(other.seconds.len(), Second::default());
@@ -408,10 +419,10 @@ mod tests {
         let mut one = Recorder::new(&classes, s(5));
         one.offered(s(1));
         one.bytes(s(1), 0, 100);
-        one.success(0, s(1), s(2), s(3));
+        one.success(0, s(1), 0, ResponseTimes { first_byte: s(2), done: s(3) });
         one.offered(s(6));
         one.bytes(s(7), 0, 50);
-        one.success(0, s(6), s(7), s(9));
+        one.success(0, s(6), 1 << 20, ResponseTimes { first_byte: s(7), done: s(9) });
         let mut two = Recorder::new(&classes, s(5));
         two.offered(s(12));
         two.failure(1, s(12), s(22), &Failure::Timeout, "p", 3);
@@ -424,15 +435,17 @@ mod tests {
         assert_eq!(one.windows.len(), 2);
         assert_eq!((one.windows[0].offered, one.windows[0].answered, one.windows[0].bytes), (2, 2, 150));
         assert_eq!((one.windows[1].offered, one.windows[1].failed), (1, 1));
-        let (latency, _) = one.all_classes();
+        let latency = one.all_classes(|c| &c.latency_us);
         assert_eq!(latency.len(), 2, "the request given up counts");
+        assert_eq!(one.all_classes(|c| &c.startup_us).len(), 0, "neither began at the head of a file");
         assert!((latency.max() as f64 / 10e6 - 1.0).abs() < 0.001);
         assert_eq!(one.examples[0].kind, "timeout");
         let mut three = Recorder::new(&classes, s(5));
         three.measure_by_end();
-        three.success(0, s(1), s(2), s(4));
-        three.success(0, s(1), s(2), s(9));
+        three.success(0, s(1), 0, ResponseTimes { first_byte: s(2), done: s(4) });
+        three.success(0, s(1), 0, ResponseTimes { first_byte: s(2), done: s(9) });
         assert_eq!((three.total.requests, three.measured.requests), (2, 1));
+        assert_eq!(three.all_classes(|c| &c.startup_us).len(), 1, "the measured one began at a head");
         assert_eq!(one.failures[0], 1);
     }
 }

@@ -45,6 +45,9 @@ pub struct RunReport {
     pub latency_ms: Latency,
     /// To the head of the answer.
     pub first_byte_ms: Latency,
+    /// Of requests for the head of a file: how long a viewer waits for a film to start.
+    #[serde(default)]
+    pub startup_ms: Latency,
     /// Lateness of the load itself; zero in a closed loop.
     pub lag_ms: Lag,
     /// By class of client.
@@ -269,7 +272,6 @@ impl RunReport {
         let r = &finished.record;
         let length = finished.length;
         let measured_s = length.since(settings.warmup).as_secs_f64();
-        let (latency, first_byte) = r.all_classes();
         let Tally { requests, bytes, failures } = r.measured;
         let s = r.sessions;
         RunReport {
@@ -305,8 +307,9 @@ impl RunReport {
                 failed_measured: s.failed_measured,
                 failed_share: s.failed_share(),
             }),
-            latency_ms: Latency::of(&latency),
-            first_byte_ms: Latency::of(&first_byte),
+            latency_ms: Latency::of(&r.all_classes(|c| &c.latency_us)),
+            first_byte_ms: Latency::of(&r.all_classes(|c| &c.first_byte_us)),
+            startup_ms: Latency::of(&r.all_classes(|c| &c.startup_us)),
             lag_ms: Lag {
                 p50: r.lag_us.value_at_quantile(0.5) as f64 / 1e3,
                 p99: r.lag_us.value_at_quantile(0.99) as f64 / 1e3,

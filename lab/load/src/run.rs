@@ -101,10 +101,10 @@ impl Worker {
         self.record.borrow_mut().bytes(self.clock.now(), class, n);
     }
 
-    /// A request was answered.
-    pub fn success(&self, class: usize, due: Nanos, answer: ResponseTimes) {
+    /// A request from `offset` on was answered.
+    pub fn success(&self, class: usize, due: Nanos, offset: u64, answer: ResponseTimes) {
         Live::count(&self.live.requests, 1);
-        self.record.borrow_mut().success(class, due, answer.first_byte, answer.done);
+        self.record.borrow_mut().success(class, due, offset, answer);
     }
 
     /// A request failed.

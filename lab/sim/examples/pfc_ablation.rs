@@ -8,11 +8,11 @@
 
 use std::process::ExitCode;
 
-use seekless_levels::cache::SecondChance;
-use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
 use seekless_model::drive::catalogue;
 use seekless_model::workload::generate::Kind;
+use seekless_sim::study::cache::SecondChance;
+use seekless_sim::study::coordinate::Coordination;
 use seekless_sim::study::prefetch::linux::LinuxRule;
 use seekless_sim::study::twolevel::study::{
     CaseRow, Choices, PREFETCHERS, Study, rank_correlation, run_with,

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use seekless_levels::cache::{Cache, Origin, Replacement};
 use seekless_model::workload::generate::{Kind, PAGE_BYTES};
+use seekless_sim::study::cache::{Cache, Origin, Replacement};
 
 const SCRIPT: &str = "
 import sys, libcachesim
@@ -60,7 +60,7 @@ fn ours(replacement: Replacement, capacity: usize, blocks: &[u64]) -> u64 {
 fn real(name: &str) -> Option<Vec<u64>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let dir = std::env::var_os("SEEKLESS_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
-    let input = seekless_output::input::open(&dir.join("traces").join(name)).ok()?;
+    let input = seekless_input::open(&dir.join("traces").join(name)).ok()?;
     let lines = std::io::BufRead::lines(input.bytes);
     Some(lines.map_while(Result::ok).filter_map(|l| l.trim().parse().ok()).collect())
 }

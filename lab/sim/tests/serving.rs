@@ -31,7 +31,7 @@ fn closed(clients: u32) -> Config {
         socket: Bytes::mib(1),
         engine: None,
         costs: Costs::default(),
-        load: Load::Closed { clients, spec: ClosedSpec::default() },
+        load: Load::closed(clients, ClosedSpec::default()),
         file_set: None,
         writer: None,
         warmup: Nanos::from_secs(2),

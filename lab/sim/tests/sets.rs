@@ -55,7 +55,7 @@ fn served_beside(
         socket: Bytes::mib(1),
         engine: Some(EngineConfig::of_shim(policy)),
         costs: Costs::default(),
-        load: Load::Closed { clients, spec: ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() } },
+        load: Load::closed(clients, ClosedSpec { range: Bytes::kib(512), ..ClosedSpec::default() }),
         file_set,
         writer: None,
         warmup: Nanos::from_secs(10),

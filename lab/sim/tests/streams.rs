@@ -98,7 +98,7 @@ fn parts_over_eight_connections_are_read_nearly_as_fast_as_in_order() {
         let run = |connections| {
             let spec = ClosedSpec { range: Bytes::mib(8), connections, ..ClosedSpec::default() };
             let server = ServerModel::nginx_threads(2);
-            let config = Config { server, ..config(Load::Closed { clients: 4, spec }, Some(door)) };
+            let config = Config { server, ..config(Load::closed(4, spec), Some(door)) };
             serving::run(&config, &catalogue).unwrap().mb_per_s
         };
         let (in_order, any_order) = (run(1), run(8));

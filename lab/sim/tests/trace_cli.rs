@@ -133,7 +133,7 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         (&missing, &["--levels", LEVELS], Exit::Missing, "no such file"),
         (&directory, &["--levels", LEVELS], Exit::Usage, "is a directory"),
         (&unknown, &["--levels", LEVELS], Exit::Usage, "--format"),
-        (&lis, &["--levels", LEVELS, "--timing", "trace"], Exit::Usage, "no times"),
+        (&lis, &["--levels", LEVELS, "--with", "timing=trace"], Exit::Usage, "no times"),
         (&good, &["--levels", LEVELS, "--format", "tape"], Exit::Usage, "no format is called `tape`"),
         (&good, &["--levels", "lru+linux:64KiB,lru+linux"], Exit::Usage, "level 2: `lru+linux` has no size"),
         (&good, &["--levels", "lru+linux:0"], Exit::Usage, "less than one block"),
@@ -146,9 +146,9 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         ),
         (&good, &["--levels", LEVELS, "--coordinate", "du,pfc"], Exit::Usage, "2 coordinators for 1 levels"),
         (&good, &["--levels", LEVELS, "--drive", "floppy"], Exit::Usage, "no drive is called `floppy`"),
-        (&good, &["--levels", LEVELS, "--block", "1000B"], Exit::Usage, "multiple of 512"),
+        (&good, &["--levels", LEVELS, "--with", "block=1000B"], Exit::Usage, "multiple of 512"),
         (&good, &["--levels", LEVELS, "--clients", "0"], Exit::Usage, "--clients 0"),
-        (&good, &["--levels", LEVELS, "--time-stretch", "0"], Exit::Usage, "--time-stretch"),
+        (&good, &["--levels", LEVELS, "--with", "time-stretch=0"], Exit::Usage, "time-stretch=0"),
         (&good, &["--levels", LEVELS, "--with", "alpha-ms=-1"], Exit::Usage, "--with alpha-ms"),
     ] {
         let fault = run(file, more);

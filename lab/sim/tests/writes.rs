@@ -35,7 +35,7 @@ fn config(clients: u32, rate_mb: f64, sync_every: Option<Bytes>) -> Config {
         socket: Bytes::mib(1),
         engine: None,
         costs: Costs::default(),
-        load: Load::Closed { clients, spec: ClosedSpec::default() },
+        load: Load::closed(clients, ClosedSpec::default()),
         file_set: None,
         writer: Some(WriterLoad { rate: rate_mb * 1e6, sync_every, file: Bytes::gib(2) }),
         warmup: Nanos::from_secs(10),
@@ -71,8 +71,7 @@ fn a_writer_alone_gets_what_it_asks_for() {
 #[test]
 fn a_writer_faster_than_the_disk_is_held_to_its_rate() {
     let mut config = config(1, 1_000.0, None);
-    config.load =
-        Load::Closed { clients: 1, spec: ClosedSpec { range: Bytes(4096), ..ClosedSpec::default() } };
+    config.load = Load::closed(1, ClosedSpec { range: Bytes(4096), ..ClosedSpec::default() });
     let (report, writer) = run(&config);
     let media = drives::get(DRIVE).unwrap().media_rate(seekless_base::Lba(0)) / 1e6;
     let disk = report.disks[0].write_bytes as f64 / 40e6;

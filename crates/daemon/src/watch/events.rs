@@ -110,7 +110,10 @@ impl Announcer {
         // A blocked read is not reported: it is the read that its answer releases.
         let pid = u32::try_from(event.tid()).unwrap_or(0);
         let call = call.looked(fd, &self.settings.engine.policy.limits());
-        let demand = ClientDemand { io: self.engine.priority_of(event.tid()), ..call.demand };
+        let demand = ClientDemand {
+            io: self.engine.priority_of(u32::try_from(event.tid()).unwrap_or(0)),
+            ..call.demand
+        };
         let call = ForwardedCall { answer_is_read: true, pid, demand, ..call };
         let mut door = EventDoor {
             announcer: self,

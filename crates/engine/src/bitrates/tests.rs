@@ -102,7 +102,10 @@ fn what_is_no_table_is_refused_before_the_start() {
     let refused = |name: &str| check_table(&at(name)).unwrap_err();
     let missing = refused("none");
     assert_eq!(missing.exit, Exit::Missing);
-    assert!(missing.message.contains("there is no such file; `seekless bitrates` writes one"), "{missing}");
+    assert!(
+        missing.message.contains("there is no such file; `seekless-lab bitrates` writes one"),
+        "{missing}"
+    );
     fs::create_dir(at("folder")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), Mode::RUSR | Mode::WUSR).unwrap();
     for name in ["folder", "fifo"] {

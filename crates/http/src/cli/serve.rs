@@ -12,13 +12,13 @@ use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_frontend::EngineOptions;
 use seekless_frontend::metrics::{MetricsOption, MetricsServer};
 use seekless_kernel::service::{self, Passed, ServiceManager};
-use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
-use seekless_options::{BOUNDS, PAPERS, on_off, week_at_most};
+use seekless_options::{BOUNDS, PAPERS, on_off};
 use seekless_output::JsonOption;
 use seekless_policy::Mode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::bounds::BoundsOption;
 use crate::serve::{CoordinationMode, Patience, Server, ServerSettings, tls};
 
 /// Serve files over HTTP without ever waiting for a disk, until told to stop.
@@ -52,9 +52,6 @@ pub struct ServeArgs {
     /// Serve a page under /.seekless/ for downloads in any order by a browser (link to /.seekless/#/film.mp4)
     #[arg(long)]
     download_page: bool,
-    /// Event loops, 1 to 1024 [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    loops: Option<u32>,
     /// Most connections, 1 to 1000000; beyond it they are refused [default: what the limit of descriptors
     /// allows, at most 65536]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
@@ -62,40 +59,18 @@ pub struct ServeArgs {
     /// Most connections of one client (IPv4 address, IPv6 /64), 1 to 1000000 [default: no bound of its own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = BOUNDS, hide_short_help = true)]
     connections_per_client: Option<u32>,
-    /// Longest head of a request, 8KiB to 1MiB
-    #[arg(long, default_value = "16KiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    head_max: Bytes,
     /// Most bytes a second on each connection [default: no bound]
     #[arg(long, value_name = "SIZE")]
     rate: Option<Bytes>,
-    /// Longest time a client may take for the head of a request, at most a week
-    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    head_timeout: Duration,
-    /// Longest silence of a connection between requests, at most a week
-    #[arg(long, default_value = "75s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    idle_timeout: Duration,
-    /// Longest time in which a client may take no byte of an answer, at most a week
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    send_timeout: Duration,
-    /// How long answers under way may go on after a signal to stop, at most a week
-    #[arg(long, default_value = "30s", value_name = "TIME", value_parser = week_at_most, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    grace: Duration,
-    /// Largest file for which a digest is computed on request (the whole file is read for it)
-    #[arg(long, default_value = "16MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    digest_max: Bytes,
     /// Offer downloads in any order: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = PAPERS, hide_short_help = true)]
     any_order: bool,
-    /// Memory for the blocks of downloads in any order, for each disk, 1MiB to 1TiB
-    #[arg(long, default_value = "128MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    any_order_memory: Bytes,
-    /// Bytes of one read for downloads in any order, 64KiB to 64MiB
-    #[arg(long, default_value = "1MiB", value_name = "SIZE", help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    any_order_read: Bytes,
     /// Coordinate with the caches that fetch from here: none, returns (do not keep what they keep, unless it
     /// is asked for again), or pfc (the PFC paper's rules, on each request)
     #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
     coordinate: CoordinationMode,
+    #[command(flatten)]
+    bounds: BoundsOption,
     #[command(flatten)]
     at: MetricsOption,
     #[command(flatten)]
@@ -111,7 +86,7 @@ fn coordination(word: &str) -> Result<CoordinationMode, String> {
         "none" => Ok(CoordinationMode::None),
         "returns" => Ok(CoordinationMode::Returns(None)),
         // The second name is that of earlier versions.
-        "pfc" | "pfc-literal" => Ok(CoordinationMode::Pfc(Coordination::Pfc(letter))),
+        "pfc" | "pfc-literal" => Ok(CoordinationMode::Pfc(letter)),
         _ => Err("write none, returns or pfc".into()),
     }
 }
@@ -137,16 +112,7 @@ const WAIT_MAX: Nanos = Nanos::from_secs(40);
 impl ServeArgs {
     fn settings(&self) -> Result<ServerSettings, Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
-        let within = |name: &str, value: Bytes, least: Bytes, most: Bytes| {
-            if value < least || value > most {
-                return Err(usage(format!("--{name} {value} is out of range; write {least} to {most}")));
-            }
-            Ok(value)
-        };
-        // hyper refuses buffers below 8 KiB.
-        let head = within("head-max", self.head_max, Bytes::kib(8), Bytes::mib(1))?;
-        let read = within("any-order-read", self.any_order_read, Bytes::kib(64), Bytes::mib(64))?;
-        let memory = within("any-order-memory", self.any_order_memory, Bytes::mib(1), Bytes::gib(1024))?;
+        let bounds = self.bounds.bounds()?;
         if self.rate == Some(Bytes::ZERO) {
             return Err(usage("--rate 0B sends nothing; leave it out for no bound".into()));
         }
@@ -154,7 +120,7 @@ impl ServeArgs {
         // Every client of a server may wait for the same disk.
         engine.policy.queue_max = 16_384;
         engine.policy.wait_max = WAIT_MAX;
-        let loops = self.loops.map_or_else(cores, |n| n as usize);
+        let loops = bounds.loops.map_or_else(cores, |n| n as usize);
         let descriptors = descriptor_limit();
         let connections = match self.connections {
             Some(n) => n as usize,
@@ -177,15 +143,19 @@ impl ServeArgs {
             log: self.access_log.clone(),
             connections,
             connections_of_one: self.connections_per_client.map_or(usize::MAX, |n| n as usize),
-            head_bytes: head.0 as u32,
+            head_bytes: bounds.head_max.0 as u32,
             head_fields: 100,
             rate: self.rate,
-            patience: Patience { head: self.head_timeout, idle: self.idle_timeout, send: self.send_timeout },
-            grace: self.grace,
-            digest_max: self.digest_max,
+            patience: Patience {
+                head: bounds.head_timeout,
+                idle: bounds.idle_timeout,
+                send: bounds.send_timeout,
+            },
+            grace: bounds.grace,
+            digest_max: bounds.digest_max,
             any_order: self.any_order.then(|| seekless_reorder::Config {
-                memory,
-                read,
+                memory: bounds.any_order_memory,
+                read: bounds.any_order_read,
                 ..Default::default()
             }),
             coordinate: self.coordinate,

@@ -26,7 +26,7 @@ use crate::digest::{Algorithm, Hasher};
 /// Most digests remembered: about 1 MB.
 const REMEMBERED_MAX: usize = 8192;
 
-/// Most files that wait for their digest, each open: the 16 MiB of `--digest-max` each take a disk two
+/// Most files that wait for their digest, each open: the 16 MiB of the bound `digest-max` each take a disk two
 /// seconds together. At half of it clients that download several files at once get fewer digests; at double
 /// the last one waits longer than most would.
 const QUEUE_MAX: usize = 16;

@@ -54,7 +54,7 @@ const TRIM_FROM: u64 = 256;
 const RESETS_PENDING_MAX: usize = 20;
 const RESETS_MAX: usize = 1024;
 
-/// An HTTP/2 client that takes nothing of its answers is noticed a quarter of `--send-timeout` late at most.
+/// An HTTP/2 client that takes nothing of its answers is noticed a quarter of `send-timeout` late at most.
 const LOOKS_IN_PATIENCE: u32 = 4;
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 

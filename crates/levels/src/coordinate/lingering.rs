@@ -1,7 +1,7 @@
 //! What was sent up and is not kept, in order of its last use, until its room is wanted.
 //!
-//! The memory that [`super::returns`] has no better use for yet holds what was sent last: readers of a file come in bunches, and
-//! the second of a bunch is served from it.
+//! The memory that [`super::returns`] has no better use for yet holds what was sent last: readers of a file
+//! come in bunches, and the second of a bunch is served from it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -38,8 +38,8 @@ impl<T: Copy + Ord> Lingering<T> {
         self.queue.push_back((name, len, now, self.next));
     }
 
-    /// The range used longest ago, if all of them are more than `room` bytes and it was sent before `before`; it does not linger
-    /// any more.
+    /// The range used longest ago, if all of them are more than `room` bytes and it was sent before `before`;
+    /// it does not linger any more.
     pub fn leaves(&mut self, room: u64, before: Nanos) -> Option<(T, u64)> {
         while let Some(&(name, len, at, number)) = self.queue.front() {
             let void = self.last.get(&name) != Some(&number);

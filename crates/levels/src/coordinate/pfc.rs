@@ -31,7 +31,7 @@
 use alloc::vec::Vec;
 
 use super::{LevelRequest, Split};
-use crate::cache::{BlockQueue, Cache};
+use crate::recent::RecentBlocks;
 
 /// When L1's request counts as large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +110,8 @@ pub struct PfcCounts {
 pub struct Pfc {
     params: PfcParams,
     states: Vec<PfcState>,
-    bypass_queue: BlockQueue,
-    readmore_queue: BlockQueue,
+    bypass_queue: RecentBlocks,
+    readmore_queue: RecentBlocks,
     counts: PfcCounts,
 }
 
@@ -122,8 +122,8 @@ impl Pfc {
         Pfc {
             params,
             states: alloc::vec![PfcState::default()],
-            bypass_queue: BlockQueue::new(queue),
-            readmore_queue: BlockQueue::new(queue),
+            bypass_queue: RecentBlocks::new(queue),
+            readmore_queue: RecentBlocks::new(queue),
             counts: PfcCounts::default(),
         }
     }
@@ -142,8 +142,9 @@ impl Pfc {
         if self.params.per_context { (context % CONTEXTS_MAX) as usize } else { 0 }
     }
 
-    /// Algorithm 1, PFC_Process_Req, but for the processing itself, which is the level's.
-    pub(super) fn decide(&mut self, request: &LevelRequest, cache: &Cache) -> Split {
+    /// Algorithm 1, PFC_Process_Req, but for the processing itself, which is the level's. `holds`: whether
+    /// the L2 cache has a block.
+    pub fn decide(&mut self, request: &LevelRequest, holds: impl Fn(u64) -> bool) -> Split {
         let slot = self.slot(request.context);
         if slot >= self.states.len() {
             self.states.resize(slot + 1, PfcState::default());
@@ -155,7 +156,7 @@ impl Pfc {
         // Rounded up: for comparison with whole blocks a window must not be cut short.
         let avg_req_size = state.blocks.div_ceil(state.requests);
         let max_rm_size = req_size.max(avg_req_size);
-        self.set_param(&mut state, request, max_rm_size, cache);
+        self.set_param(&mut state, request, max_rm_size, holds);
 
         let bypass = if self.params.bypass { state.bypass_length.min(req_size) } else { 0 };
         let readmore = if self.params.readmore { state.readmore_length } else { 0 };
@@ -172,7 +173,13 @@ impl Pfc {
     }
 
     /// Algorithm 2, PFC_Set_Param.
-    fn set_param(&mut self, state: &mut PfcState, request: &LevelRequest, max_rm_size: u64, cache: &Cache) {
+    fn set_param(
+        &mut self,
+        state: &mut PfcState,
+        request: &LevelRequest,
+        max_rm_size: u64,
+        holds: impl Fn(u64) -> bool,
+    ) {
         let req_size = request.len();
         // Whole numbers: 2 x req_size > blocks / requests without rounding.
         let (size, average) = (u128::from(req_size) * u128::from(state.requests), u128::from(state.blocks));
@@ -180,7 +187,7 @@ impl Pfc {
             LargeRequest::Half => 2 * size > average,
             LargeRequest::OneAndHalf => 2 * size > 3 * average,
         };
-        if large || (request.last..=request.last + req_size).all(|block| cache.contains(block)) {
+        if large || (request.last..=request.last + req_size).all(&holds) {
             match large {
                 true => self.counts.large += 1,
                 false => self.counts.stocked += 1,
@@ -193,7 +200,7 @@ impl Pfc {
         let (mut hit_cache, mut hit_bypass, mut hit_readmore) = (false, false, false);
         let refresh = self.params.refresh_on_hit;
         for block in request.first..=request.last {
-            hit_cache |= cache.contains(block);
+            hit_cache |= holds(block);
             hit_bypass |= self.bypass_queue.contains(block, refresh);
             hit_readmore |= self.readmore_queue.contains(block, refresh);
         }

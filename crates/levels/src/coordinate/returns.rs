@@ -1,44 +1,46 @@
 //! What a lower level keeps when the level above it keeps what it fetches: what returns, and nothing else.
 //!
-//! PFC's first action is *bypass*: what the upper level is going to hold is not held here a second time (\[P\] 3.1,
-//! "exclusive caching"). How much to bypass it learns from what comes back: a block that was bypassed and is asked for
-//! again was evicted above before its time. Its rules speak of requests of varying length, as the upper level's prefetcher makes
-//! them. A cache over HTTP that fetches slices makes requests of one length, all "large" to the letter, so all of them
-//! would go past this level for ever.
+//! PFC's first action is *bypass*: what the upper level is going to hold is not held here a second time
+//! (\[P\] 3.1, "exclusive caching"). How much to bypass it learns from what comes back: a block that was
+//! bypassed and is asked for again was evicted above before its time. Its rules speak of requests of varying
+//! length, as the upper level's prefetcher makes them. A cache over HTTP that fetches slices makes requests
+//! of one length, all "large" to the letter, so all of them would go past this level for ever.
 //!
-//! This coordinator keeps the intent and takes the evidence of returns alone. Every request that arrives is a miss of the upper
-//! level. Per *unit* (a file, or 16 MiB of a longer one) it counts how often the unit was asked for over, with
-//! exponential decay. The units asked for most often, as many as this level can hold, are *kept*: they stay here. All others are
-//! *passed*: given back when they have been sent. A kept unit has an advantage over one that is not
-//! ([`ReturnsParams::stick`]), so units of equal standing do not take turns, which would bring each in only to throw it out.
+//! This coordinator keeps the intent and takes the evidence of returns alone. Every request that arrives is a
+//! miss of the upper level. Per *unit* (a file, or 16 MiB of a longer one) it counts how often the unit was
+//! asked for over, with exponential decay. The units asked for most often, as many as this level can hold,
+//! are *kept*: they stay here. All others are *passed*: given back when they have been sent. A kept unit has
+//! an advantage over one that is not ([`ReturnsParams::stick`]), so units of equal standing do not take
+//! turns, which would bring each in only to throw it out.
 //!
-//! With a large upper cache above a small lower one in LRU order, nothing that was sent up comes back before it has been
-//! pushed out here. Keeping a fixed part answers that part; keeping everything answers nothing.
+//! With a large upper cache above a small lower one in LRU order, nothing that was sent up comes back before
+//! it has been pushed out here. Keeping a fixed part answers that part; keeping everything answers nothing.
 //!
-//! Where requests are better told by how recent than by how frequent they are, keeping everything in order of use answers more.
-//! So both are reckoned all the time, over the requests as they come: what units kept have answered, and what a list of the most
-//! recent blocks would have ([`RECENT_SHARE`] of the memory). While the list does better by a twentieth, nothing is given back.
+//! Where requests are better told by how recent than by how frequent they are, keeping everything in order of
+//! use answers more. So both are reckoned all the time, over the requests as they come: what units kept have
+//! answered, and what a list of the most recent blocks would have ([`RECENT_SHARE`] of the memory). While the
+//! list does better by a twentieth, nothing is given back.
 //!
-//! What this level can hold is not known but found: a unit that was kept, has been sent whole and is not in memory any
-//! more says that too much is kept ([`Returns::lost`]). The share then shrinks by a tenth; without such losses it grows
-//! slowly, up to 45 hundredths of the memory. What is sent and not kept lingers in the room that is left ([`Returns::room`]) beside what is read
-//! ahead.
+//! What this level can hold is not known but found: a unit that was kept, has been sent whole and is not in
+//! memory any more says that too much is kept ([`Returns::lost`]). The share then shrinks by a tenth; without
+//! such losses it grows slowly, up to 45 hundredths of the memory. What is sent and not kept lingers in the
+//! room that is left ([`Returns::room`]) beside what is read ahead.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::cache::{Cache, Origin, Replacement};
+use crate::recent::RecentBlocks;
 
 /// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReturnsParams {
     /// Length of a unit in bytes; shorter files are units of their own. 1 MiB to 1 GiB.
     pub unit: u64,
-    /// Bytes requested after which a past request counts half, in multiples of the memory. In a model of 118 equal or
-    /// Zipf-popular files below two sizes of upper cache, 6 to 60 gave the same within 3 %.
+    /// Bytes requested after which a past request counts half, in multiples of the memory. In a model of 118
+    /// equal or Zipf-popular files below two sizes of upper cache, 6 to 60 gave the same within 3 %.
     pub half_life: f64,
-    /// How much more another unit must be asked for to displace a kept one. At least 1. 1.3 to 4 gave the same within
-    /// 3 % in that model.
+    /// How much more another unit must be asked for to displace a kept one. At least 1. 1.3 to 4 gave the
+    /// same within 3 % in that model.
     pub stick: f64,
     /// Units counted at once; the least asked for are forgotten. 64 bytes each.
     pub units_max: usize,
@@ -62,7 +64,8 @@ const LOOK_EVERY: f64 = 0.25;
 const SHRUNK: f64 = 0.9;
 const GROWN: f64 = 0.02;
 
-/// Part of the memory that would hold what was last used, if nothing were given back; the rest holds what is read ahead.
+/// Part of the memory that would hold what was last used, if nothing were given back; the rest holds what is
+/// read ahead.
 pub const RECENT_SHARE: f64 = 0.6;
 /// Unit of that list, bytes.
 const RECENT_BLOCK: u64 = 64 << 10;
@@ -103,7 +106,7 @@ pub struct Returns {
     again: u64,
     lost: u64,
     /// The most recent blocks, and what each of the two ways has answered lately, bytes.
-    recent: Cache,
+    recent: RecentBlocks,
     by_recency: f64,
     by_return: f64,
     kept: u64,
@@ -122,8 +125,7 @@ impl Returns {
         let units = BTreeMap::new();
         let until_ranked = memory / 2;
         let blocks = ((memory as f64 * RECENT_SHARE) as u64 / RECENT_BLOCK).clamp(1, 1 << 26);
-        // Within the cache's own bounds.
-        let recent = Cache::new(Replacement::Lru, blocks).unwrap_or_else(|bad| unreachable!("{bad}"));
+        let recent = RecentBlocks::new(blocks as usize);
         Returns {
             params,
             memory,
@@ -155,7 +157,8 @@ impl Returns {
         self.kept
     }
 
-    /// Units that `[offset, offset + len)` of a file touches: each with the first byte asked for and the number of bytes.
+    /// Units that `[offset, offset + len)` of a file touches: each with the first byte asked for and the
+    /// number of bytes.
     pub fn units_of(
         &self,
         file: u64,
@@ -175,7 +178,8 @@ impl Returns {
         self.by_recency > RECENT_BETTER * self.by_return
     }
 
-    /// The upper level asks for `len` bytes from `offset` on, within one unit of a file of `file_size`. Whether they are to stay.
+    /// The upper level asks for `len` bytes from `offset` on, within one unit of a file of `file_size`.
+    /// Whether they are to stay.
     pub fn requested(&mut self, id: UnitId, offset: u64, len: u64, file_size: u64) -> bool {
         self.look_at_recent(id.file, offset, len);
         let len = len.clamp(1, self.params.unit);
@@ -212,19 +216,14 @@ impl Returns {
             let part = end.min((block + 1).saturating_mul(RECENT_BLOCK)).saturating_sub(start);
             // Files far apart in one range of numbers; two that meet are a rounding error.
             let name = file.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(block);
-            match self.recent.find(name) {
-                Some(slot) => {
-                    self.recent.hit(slot);
-                    self.by_recency += part as f64;
-                }
-                None => {
-                    self.recent.insert(name, Origin::Random, 0);
-                }
+            if self.recent.insert(name, true) {
+                self.by_recency += part as f64;
             }
         }
     }
 
-    /// What was asked for of a unit was not in memory. Only of one that is kept and was sent whole it is a loss.
+    /// What was asked for of a unit was not in memory. Only of one that is kept and was sent whole it is a
+    /// loss.
     pub fn lost(&mut self, id: UnitId, len: u64) {
         let len = len.min(self.params.unit);
         if let Some(unit) = self.units.get_mut(&id)

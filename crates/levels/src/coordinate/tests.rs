@@ -3,30 +3,26 @@
 use proptest::prelude::*;
 
 use super::pfc::{LargeRequest, PfcParams};
-use super::steer::{SteerParams, Treatment};
 use super::*;
-use crate::cache::{Origin, Replacement};
+use crate::recent::RecentBlocks;
 
 fn request(first: u64, len: u64) -> LevelRequest {
     LevelRequest { context: 0, first, last: first + len - 1 }
 }
 
-fn l2(blocks: core::ops::Range<u64>) -> Cache {
-    let mut cache = Cache::new(Replacement::Lru, 1000).unwrap();
-    for block in blocks {
-        cache.insert(block, Origin::Random, 0);
-    }
-    cache
+/// What L2 holds.
+fn l2(blocks: core::ops::Range<u64>) -> impl Fn(u64) -> bool {
+    move |block| blocks.contains(&block)
 }
 
 #[test]
 fn a_large_request_bypasses_whole() {
     let mut pfc = pfc::Pfc::new(PfcParams::default(), 1000);
     // The first request is its own average: larger than half of it.
-    let split = pfc.decide(&request(0, 4), &l2(0..0));
+    let split = pfc.decide(&request(0, 4), l2(0..0));
     assert_eq!((split.bypass, split.readmore), (4, 0));
     // Average (4 + 2) / 2 = 3, half 1.5: 2 is large as well.
-    assert_eq!(pfc.decide(&request(100, 2), &l2(0..0)).bypass, 2);
+    assert_eq!(pfc.decide(&request(100, 2), l2(0..0)).bypass, 2);
 }
 
 #[test]
@@ -34,10 +30,10 @@ fn blocks_stocked_behind_the_request_make_it_bypass_whole() {
     let params = PfcParams { large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
     let mut pfc = pfc::Pfc::new(params, 1000);
     // Not large. [end, end + size] = [3, 7] is cached: bypass all, no readmore.
-    let split = pfc.decide(&request(0, 4), &l2(3..8));
+    let split = pfc.decide(&request(0, 4), l2(3..8));
     assert_eq!((split.bypass, split.readmore), (4, 0));
     // One block less is not enough: bypass_length only grows by one from where it was.
-    let split = pfc.decide(&request(0, 4), &l2(3..7));
+    let split = pfc.decide(&request(0, 4), l2(3..7));
     assert_eq!(split.bypass, 4);
     assert_eq!(
         pfc.state(0).bypass_length,
@@ -73,19 +69,20 @@ fn bypass_shrinks_when_the_upper_level_lost_what_was_bypassed() {
     assert_eq!(pfc.decide(&request(200, 4), &empty).bypass, 2);
 }
 
-/// PFC figure 3: of a request for blocks 1 to 5 the first three bypass, and 6 to 8 are read more; the native side sees 4
-/// to 8.
+/// PFC figure 3: of a request for blocks 1 to 5 the first three bypass, and 6 to 8 are read more; the native
+/// side sees 4 to 8.
 #[test]
 fn figure_3_is_reached_by_the_reading_of_one_and_a_half() {
     let params = PfcParams { large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
     let mut pfc = pfc::Pfc::new(params, 1000);
     let empty = l2(0..0);
-    // 100..=102: bypass_length 1; the window [102, 105] is noted. 103..=105 lies in it: bypass_length 2, readmore 3.
+    // 100..=102: bypass_length 1; the window [102, 105] is noted. 103..=105 lies in it: bypass_length 2,
+    // readmore 3.
     pfc.decide(&request(100, 3), &empty);
     let split = pfc.decide(&request(103, 3), &empty);
     assert_eq!((split.bypass, split.readmore), (2, 3));
     // 1..=5, not longer than 1.5 x 11/3, with block 4 at L2: bypass_length 3, and readmore_length stays.
-    let split = pfc.decide(&request(1, 5), &l2(4..5));
+    let split = pfc.decide(&request(1, 5), l2(4..5));
     assert_eq!((split.bypass, split.readmore), (3, 3));
     let native = (1 + split.bypass, 5 + split.readmore);
     assert_eq!(native, (4, 8));
@@ -99,8 +96,8 @@ fn actions_can_be_used_alone() {
         let params =
             PfcParams { bypass, readmore, large_request: LargeRequest::OneAndHalf, ..PfcParams::default() };
         let mut pfc = pfc::Pfc::new(params, 1000);
-        pfc.decide(&request(0, 4), &l2(0..0));
-        let split = pfc.decide(&request(4, 4), &l2(0..0));
+        pfc.decide(&request(0, 4), l2(0..0));
+        let split = pfc.decide(&request(4, 4), l2(0..0));
         (split.bypass, split.readmore)
     };
     assert_eq!(only(true, false), (2, 0));
@@ -111,94 +108,29 @@ fn actions_can_be_used_alone() {
 fn contexts_may_have_their_own_lengths() {
     for per_context in [false, true] {
         let mut pfc = pfc::Pfc::new(PfcParams { per_context, ..PfcParams::default() }, 1000);
-        pfc.decide(&LevelRequest { context: 1, first: 0, last: 9 }, &l2(0..0));
+        pfc.decide(&LevelRequest { context: 1, first: 0, last: 9 }, l2(0..0));
         assert_eq!(pfc.state(2).bypass_length, if per_context { 0 } else { 10 });
     }
 }
 
-/// A world in which each way has its answer time; what Steer settles on.
-fn settled(native: u64, pfc: u64, past: u64) -> Treatment {
-    let mut coordinator = Coordinator::new(Coordination::Steer(SteerParams::default()), 1000);
-    let cache = l2(0..0);
-    let mut now = 0;
-    for i in 0..40_000 {
-        let request = request(i * 10, 4);
-        coordinator.arrived(now, &request);
-        coordinator.decide(&request, &cache);
-        let Coordinator::Steer(steer) = &coordinator else { unreachable!() };
-        let elapsed = match steer.way() {
-            Treatment::Native => native,
-            Treatment::Pfc => pfc,
-            Treatment::Past => past,
-        };
-        now += elapsed + 10;
-        coordinator.answered(now, elapsed, request.last);
-    }
-    let Coordinator::Steer(steer) = coordinator else { unreachable!() };
-    steer.best()
-}
-
-#[test]
-fn steer_settles_on_the_best_way() {
-    assert_eq!(settled(100, 50, 80), Treatment::Pfc);
-    assert_eq!(settled(100, 80, 50), Treatment::Past);
-    assert_eq!(settled(100, 200, 300), Treatment::Native);
-    assert_eq!(settled(100, 99, 98), Treatment::Native, "a difference within the margin is noise");
-}
-
 proptest! {
-    /// To the letter of algorithm 2 figure 3 cannot happen, nor anything near it. Only a request of at most half the average
-    /// keeps or sets readmore_length, which was at least the average when it was set. Requests since then were as short,
-    /// so the average only fell: what is read more is nothing, or at least twice the request.
+    /// To the letter of algorithm 2 figure 3 cannot happen, nor anything near it. Only a request of at most
+    /// half the average keeps or sets readmore_length, which was at least the average when it was set.
+    /// Requests since then were as short, so the average only fell: what is read more is nothing, or at least
+    /// twice the request.
     #[test]
     fn to_the_letter_readmore_is_nothing_or_at_least_twice_the_request(
         requests in proptest::collection::vec((0_u64..300, 1_u64..40), 1..300),
         held in proptest::collection::vec(0_u64..300, 0..200),
     ) {
-        let mut cache = Cache::new(Replacement::Lru, 1000).unwrap();
+        let mut cache = RecentBlocks::new(1000);
         for block in held {
-            if !cache.contains(block) {
-                cache.insert(block, Origin::Random, 0);
-            }
+            cache.insert(block, true);
         }
         let mut pfc = pfc::Pfc::new(PfcParams::default(), 1000);
         for (first, len) in requests {
-            let split = pfc.decide(&request(first, len), &cache);
+            let split = pfc.decide(&request(first, len), |block| cache.holds(block));
             prop_assert!(split.readmore == 0 || split.readmore >= 2 * len, "{} {len}", split.readmore);
-        }
-    }
-
-    /// Whatever comes: no bypass longer than the request, readmore bounded by the longest request, lengths that do not
-    /// overflow, and every coordinator decides.
-    #[test]
-    fn splits_are_within_bounds(
-        which in 0_usize..5,
-        capacity in 1_usize..200,
-        requests in proptest::collection::vec((0_u64..500, 1_u64..20, 0_u32..4, 0_u64..1000), 1..300),
-    ) {
-        let coordination = [
-            Coordination::Du,
-            Coordination::Pfc(PfcParams::default()),
-            Coordination::Pfc(PfcParams { large_request: LargeRequest::OneAndHalf, per_context: true, ..PfcParams::default() }),
-            Coordination::Pfc(PfcParams { refresh_on_hit: false, keep_within_request: true, ..PfcParams::default() }),
-            Coordination::Steer(SteerParams { trial_min: 4, keep_min: 1, ..SteerParams::default() }),
-        ][which];
-        let mut coordinator = Coordinator::new(coordination, capacity);
-        let mut cache = Cache::new(Replacement::Lru, capacity as u64).unwrap();
-        let mut now = 0;
-        for (first, len, context, elapsed) in requests {
-            let r = LevelRequest { context, first, last: first + len - 1 };
-            coordinator.arrived(now, &r);
-            let split = coordinator.decide(&r, &cache);
-            prop_assert!(split.bypass <= r.len());
-            prop_assert!(split.readmore <= 20);
-            now += elapsed / 2;
-            coordinator.answered(now, elapsed, r.last);
-            for block in first + split.bypass..=r.last + split.readmore {
-                if !cache.contains(block) {
-                    cache.insert(block, Origin::Random, 0);
-                }
-            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! breaks the contract in the crate's documentation.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub(crate) mod closed_loop;
 pub(crate) mod strategies;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,7 +16,19 @@ pub const SEEKLESS_LAB: &str = env!("CARGO_BIN_EXE_seekless-lab");
 
 /// The program that has this command.
 pub fn program_of(command: &str) -> PathBuf {
-    let laboratory =
-        ["demo", "plan", "sim", "vdisk", "load", "list", "run", "report", "compare", "record", "statements"];
+    let laboratory = [
+        "demo",
+        "plan",
+        "bitrates",
+        "sim",
+        "vdisk",
+        "load",
+        "list",
+        "run",
+        "report",
+        "compare",
+        "record",
+        "statements",
+    ];
     if laboratory.contains(&command) { SEEKLESS_LAB.into() } else { SEEKLESS.clone() }
 }

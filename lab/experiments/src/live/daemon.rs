@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::memory_group::MemoryGroup;
 use seekless_base::{Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 use serde_json::Value;
 
 use super::Bench;

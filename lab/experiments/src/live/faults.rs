@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::memory_group::MemoryGroup;
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 use serde_json::Value;
 
 use super::daemon::Daemon;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use crate::memory_group::MemoryGroup;
 use seekless_base::Fault;
-use seekless_kernel::cgroup::MemoryGroup;
 use serde_json::Value;
 
 use super::daemon::{Daemon, environment};

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::memory_group::MemoryGroup;
 use seekless_base::{Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 use seekless_model::workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};

@@ -182,6 +182,8 @@ pub(crate) fn account(row: &mut Row, results: &[Value]) {
     {
         put(name, most(&format!("/latency_ms/{path}")));
     }
+    put("startup_p50_ms", most("/startup_ms/p50"));
+    put("startup_p99_ms", most("/startup_ms/p99"));
     // The load tells the 95th percentile only as a point of the distribution.
     let p95 = |r: &Value| {
         let cdf: Vec<(f64, f64)> = serde_json::from_value(r.pointer("/latency_ms/cdf")?.clone()).ok()?;

@@ -37,8 +37,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::memory_group::MemoryGroup;
 use seekless_base::{Bytes, Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 
 use crate::environment::Environment;
 use crate::guard::{self, Scratch};

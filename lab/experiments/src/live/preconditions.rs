@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::memory_group::MemoryGroup;
 use seekless_base::{Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 
 use crate::guard;
 use crate::process::run_json;

@@ -14,13 +14,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use seekless_base::{Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 use seekless_model::workload::content::Content;
 use sha2::{Digest, Sha256};
 
 use super::daemon::{self, Daemon};
 use super::works::{self, Advice};
 use super::{Bench, serve};
+use crate::memory_group::MemoryGroup;
 use crate::process::{Process, last_line};
 use crate::results::Row;
 use crate::scenario::{Arm, Door, Load, Point, Program};

@@ -18,8 +18,11 @@ use super::{Bench, beside, in_memory, sequences};
 use crate::guard;
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{FaultAt, FaultKind, Load, Point, ServerKind};
+use crate::scenario::{FaultAt, FaultKind, Load, OtherDisks, Point, ServerKind};
 use crate::server::{REPORT, Server, Site};
+
+/// How long the one client of a disk that is read once reads, as in the simulator.
+const READ_ONCE_S: f64 = 5.0;
 
 /// Runs one arm and fills its row.
 pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
@@ -69,8 +72,16 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let edge = arm.edge.map(|size| Server::edge(&server, size, &edge_site)).transpose()?;
     let url = edge.as_ref().unwrap_or(&server).url();
     let mut clients = Vec::new();
+    // Of a disk that is read once nothing is counted.
+    let mut once = Vec::new();
     for (i, folder) in bench.folders().iter().enumerate() {
-        clients.push(Clients::start(bench.scenario, (&point.load, arm), &format!("{url}{folder}"), i, &dir)?);
+        let start =
+            |load: &Load| Clients::start(bench.scenario, (load, arm), &format!("{url}{folder}"), i, &dir);
+        match (arm.other_disks, i) {
+            (_, 0) | (OtherDisks::Busy, _) => clients.push(start(&point.load)?),
+            (OtherDisks::Idle, _) => {}
+            (OtherDisks::ReadOnce, _) => once.push(start(&point.load.of_one_client(READ_ONCE_S))?),
+        }
     }
 
     let mut neighbour = arm.neighbour.map(|neighbour| beside::start(neighbour, &dir)).transpose()?;
@@ -135,6 +146,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         }
     }
     neighbour.as_mut().map_or(Ok(()), Process::runs)?;
+    once.into_iter().try_for_each(|clients| clients.finish().map(drop))?;
     drop(neighbour);
     let cpu = counting.map(|since: Instant| (server.cpu_s() - cpu_before, since.elapsed().as_secs_f64()));
     if let Some(file_set) = file_set.take() {

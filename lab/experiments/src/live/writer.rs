@@ -9,10 +9,10 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::memory_group::MemoryGroup;
 use clap::Args;
 use hdrhistogram::Histogram;
 use seekless_base::{Bytes, Exit, Fault, Nanos};
-use seekless_kernel::cgroup::MemoryGroup;
 use serde_json::{Value, json};
 
 use crate::process::Process;

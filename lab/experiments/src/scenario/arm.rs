@@ -95,6 +95,9 @@ pub struct Arm {
     /// Answer when the whole prefetch has arrived, as the paper does, not when what was asked for has.
     #[serde(default)]
     pub answer_late: bool,
+    /// Closed loop: who reads on all disks but the first.
+    #[serde(default)]
+    pub other_disks: OtherDisks,
     /// One queue for all disks, as the paper's default, instead of one a disk.
     #[serde(default)]
     pub single_queue: bool,
@@ -391,6 +394,30 @@ impl FromStr for ServerKind {
             .ok_or_else(|| {
                 format!("`{s}` is not a server (nginx, apache, lighttpd, builtin, caddy, gofile, seekless)")
             })
+    }
+}
+
+/// Who reads on all disks of a machine but the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OtherDisks {
+    /// As many clients as on the first.
+    #[default]
+    Busy,
+    /// Nobody.
+    Idle,
+    /// One client, for the first seconds, as a system disk is read when programs start.
+    ReadOnce,
+}
+
+impl OtherDisks {
+    /// Its word for the simulator.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OtherDisks::Busy => "busy",
+            OtherDisks::Idle => "idle",
+            OtherDisks::ReadOnce => "read-once",
+        }
     }
 }
 

@@ -268,6 +268,14 @@ impl Load {
         }
     }
 
+    /// The same by one client, which leaves after so many seconds.
+    pub(crate) fn of_one_client(&self, seconds: f64) -> Load {
+        let mut load = self.clone();
+        load.set_clients(1);
+        load.shorten(Some(0.0), Some(seconds));
+        load
+    }
+
     /// Sets what a handler does.
     pub(super) fn set_handler(&mut self, name: &str) -> Result<(), String> {
         let Load::Handlers { handler, .. } = self else {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use arm::{
     Arm, Door, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined, KnobValues, Mode,
-    Neighbour, QueueOrder, ServerKind, ServerVariant, WriterSpec,
+    Neighbour, OtherDisks, QueueOrder, ServerKind, ServerVariant, WriterSpec,
 };
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};

@@ -67,6 +67,7 @@ impl Scenario {
             }
         }
         self.validate_fio()?;
+        self.validate_other_disks()?;
         let command = matches!(self.load, super::Load::Command { .. });
         if self.sim.only && self.sim.not.is_some() {
             return Err("sim: `only` and `not` contradict each other".into());
@@ -98,6 +99,18 @@ impl Scenario {
         self.validate_operands()?;
         self.validate_statements()?;
         self.validate_quick()
+    }
+
+    /// Other disks than the first are told apart in a closed loop only.
+    fn validate_other_disks(&self) -> Result<(), String> {
+        let apart = |a: &&super::Arm| a.other_disks != super::OtherDisks::Busy;
+        match self.arms.iter().find(apart) {
+            Some(arm) if self.disks.len() < 2 || !matches!(self.load, Load::Closed { .. }) => Err(format!(
+                "arm `{}`: `other_disks` needs a load of kind `closed` and two [[disk]] or more",
+                arm.name
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// A writer needs a load of a known length, and a rate.

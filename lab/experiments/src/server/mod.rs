@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::memory_group::MemoryGroup;
 use seekless_base::{Bytes, Exit, Fault};
-use seekless_kernel::cgroup::MemoryGroup;
 
 use crate::guard;
 use crate::process::Process;

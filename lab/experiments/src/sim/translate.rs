@@ -6,7 +6,9 @@ use seekless_model::workload::tree::FileOrder;
 
 use crate::live::files::{XARGS_FILES, XARGS_PROGRAMS};
 use crate::live::load::SEARCH_RUNS;
-use crate::scenario::{Arm, Door, FileReader, FileSetBy, Load, Point, ProgramWork, Scenario, ServerKind};
+use crate::scenario::{
+    Arm, Door, FileReader, FileSetBy, Load, OtherDisks, Point, ProgramWork, Scenario, ServerKind,
+};
 
 /// Seconds a run at one rate takes where a scenario asks for a ramp.
 const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);
@@ -180,6 +182,9 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
     }
     if let Some(set) = &arm.set {
         words.extend(&set.to_args());
+    }
+    if arm.other_disks != OtherDisks::Busy {
+        words.with("other-disks", arm.other_disks.name());
     }
     server(&mut words, arm);
     engine(&mut words, arm);

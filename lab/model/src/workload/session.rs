@@ -78,15 +78,6 @@ pub enum Rate {
         /// Requests a second.
         per_s: f64,
     },
-    /// From one rate to another in a straight line, then constant.
-    Ramp {
-        /// Requests a second at time zero.
-        from_per_s: f64,
-        /// Requests a second from `over` on.
-        to_per_s: f64,
-        /// Length of the slope.
-        over: Nanos,
-    },
     /// From one rate to another by the same factor each second, then constant.
     ///
     /// A server driven over its limit answers late only once a backlog has built up, and meanwhile the rate
@@ -124,10 +115,6 @@ impl Rate {
     pub fn at(&self, at: Nanos) -> f64 {
         match *self {
             Rate::Constant { per_s } => per_s,
-            Rate::Ramp { from_per_s, to_per_s, over } => {
-                let along = (at.as_secs_f64() / over.as_secs_f64()).min(1.0);
-                from_per_s + (to_per_s - from_per_s) * along
-            }
             Rate::Geometric { from_per_s, to_per_s, over } => {
                 let along = (at.as_secs_f64() / over.as_secs_f64()).min(1.0);
                 from_per_s * libm::pow(to_per_s / from_per_s, along)
@@ -144,17 +131,6 @@ impl Rate {
     fn when(&self, amount: f64) -> f64 {
         match *self {
             Rate::Constant { per_s } => amount / per_s,
-            Rate::Ramp { from_per_s, to_per_s, over } => {
-                let over = over.as_secs_f64();
-                let on_slope = (from_per_s + to_per_s) / 2.0 * over;
-                if amount >= on_slope {
-                    return over + (amount - on_slope) / to_per_s;
-                }
-                // slope/2 t^2 + from t = amount, in the form that stays exact when the slope is nearly level.
-                let slope = (to_per_s - from_per_s) / over;
-                let root = libm::sqrt((from_per_s * from_per_s + 2.0 * slope * amount).max(0.0));
-                2.0 * amount / (from_per_s + root)
-            }
             Rate::Geometric { from_per_s, to_per_s, over } => {
                 let over = over.as_secs_f64();
                 let growth = libm::log(to_per_s / from_per_s) / over;
@@ -535,20 +511,6 @@ mod tests {
             assert!((500..700).contains(&n), "window {i}: {n} of 600");
         }
         assert!(per_10s(false)[1] < 350);
-    }
-
-    #[test]
-    fn a_ramp_rises_in_a_straight_line() {
-        let over = Nanos::from_secs(100);
-        let ramp = Rate::Ramp { from_per_s: 10.0, to_per_s: 50.0, over };
-        assert_eq!(ramp.at(Nanos::from_secs(25)), 20.0);
-        assert_eq!(ramp.at(Nanos::from_secs(1000)), 50.0);
-        // 10 t + 0.2 t^2 requests by t; 3000 at the end of the slope, then 50 a second.
-        assert!((ramp.when(10.0 * 50.0 + 0.2 * 2500.0) - 50.0).abs() < 1e-9);
-        assert!((ramp.when(3000.0) - 100.0).abs() < 1e-9);
-        assert!((ramp.when(3050.0) - 101.0).abs() < 1e-9);
-        let level = Rate::Ramp { from_per_s: 10.0, to_per_s: 10.0, over };
-        assert!((level.when(123.0) - 12.3).abs() < 1e-9);
     }
 
     #[test]

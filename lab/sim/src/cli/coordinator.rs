@@ -1,9 +1,9 @@
 //! `--coordinate`.
 
+use crate::study::coordinate::Coordination;
+use crate::study::coordinate::steer::SteerParams;
 use seekless_base::{Exit, Fault};
-use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcParams;
-use seekless_levels::coordinate::steer::SteerParams;
 
 /// Reads the name of a coordinator. PFC is to the letter of its paper; its actions alone are those of the
 /// paper's Figure 7.

@@ -387,7 +387,8 @@ impl ServeArgs {
         let ClosedOptions { range, pick, connections, .. } = l.closed;
         let spec = ClosedSpec { range, pick, random_start: true, connections, seed: l.from.seed };
         if l.load == LoadKind::Closed {
-            return Ok(Load::Closed { clients: l.closed.clients, spec });
+            let (clients, other_disks) = (l.closed.clients, model.other_disks);
+            return Ok(Load::Closed { clients, spec, other_disks });
         }
         if l.load == LoadKind::Tree {
             let folders = Arc::new(Folders::of(catalogue.videos().iter().map(|v| &*v.path)));

@@ -9,6 +9,7 @@ use seekless_options::parsed;
 use serde::Deserialize;
 
 use super::with::{parsed_some, within};
+use crate::serving::OtherDisks;
 
 /// Replacement policy of the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -155,6 +156,9 @@ pub(super) struct Model {
     pub(super) timeout: Nanos,
     /// Start without viewers, instead of with those of a long-running server.
     pub(super) cold_start: bool,
+    /// Closed loop: who reads on all disks but the first: busy (as many clients), idle (nobody) or read-once
+    /// (one client, for the first seconds).
+    pub(super) other_disks: OtherDisks,
     /// Beside the load, a program reads every file of each disk in any order, over and over; only with
     /// Seekless.
     pub(super) file_set: bool,
@@ -232,6 +236,7 @@ impl Default for Model {
             delay: Nanos::from_millis(50),
             timeout: Nanos::from_secs(10),
             cold_start: false,
+            other_disks: OtherDisks::Busy,
             file_set: false,
             file_set_window: Bytes::mib(64),
             file_set_range: Bytes::mib(2),

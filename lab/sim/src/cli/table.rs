@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::study::coordinate::Coordination;
 use clap::{Args, Parser};
 use seekless_base::{Exit, Fault};
-use seekless_levels::coordinate::Coordination;
 use seekless_model::drive::catalogue;
 use seekless_model::workload::generate::Kind;
 use seekless_output::JsonOption;

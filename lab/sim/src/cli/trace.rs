@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use crate::study::cache::Replacement;
+use crate::study::coordinate::Coordination;
+use crate::study::coordinate::steer::SteerParams;
+use clap::{Args, Subcommand};
 use seekless_base::{Bytes, Exit, Fault, Nanos};
-use seekless_levels::cache::Replacement;
-use seekless_levels::coordinate::Coordination;
-use seekless_levels::coordinate::steer::SteerParams;
 use seekless_model::drive::catalogue;
 use seekless_model::load_options::{LenientOption, SeedOption};
 use seekless_model::workload::generate::Kind;
@@ -64,9 +64,6 @@ struct FileArgs {
     /// the name]
     #[arg(long)]
     format: Option<String>,
-    /// Size of a cache block
-    #[arg(long, default_value = "4KiB")]
-    block: Bytes,
     #[command(flatten)]
     lines: LenientOption,
     #[command(flatten)]
@@ -79,6 +76,12 @@ struct FileArgs {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct Model {
+    /// Size of a cache block.
+    block: Bytes,
+    /// When requests are issued.
+    timing: TimingArg,
+    /// Factor on the times of the trace; 2 is half as fast.
+    time_stretch: f64,
     /// Block size of formats that count blocks of an unstated size (lis, blocks). None: a cache block.
     trace_block: Option<Bytes>,
     writes: WritesArg,
@@ -90,7 +93,15 @@ struct Model {
 
 impl Default for Model {
     fn default() -> Model {
-        Model { trace_block: None, writes: WritesArg::AsReads, alpha_ms: 6.0, beta_ms: 0.03 }
+        Model {
+            block: Bytes::kib(4),
+            timing: TimingArg::Auto,
+            time_stretch: 1.0,
+            trace_block: None,
+            writes: WritesArg::AsReads,
+            alpha_ms: 6.0,
+            beta_ms: 0.03,
+        }
     }
 }
 
@@ -125,12 +136,13 @@ impl FileArgs {
                 }
             },
         };
-        let block = self.block.0;
-        if block < 512 || !block.is_multiple_of(512) || block > 1 << 30 {
-            return usage(format!("--block {}: a block is a multiple of 512 bytes, up to 1 GiB", self.block));
-        }
         let model: Model = self.with.settings()?;
-        let trace_block = model.trace_block.unwrap_or(self.block).0;
+        let block = model.block.0;
+        if block < 512 || !block.is_multiple_of(512) || block > 1 << 30 {
+            let given = model.block;
+            return usage(format!("--with block={given}: a block is a multiple of 512 bytes, up to 1 GiB"));
+        }
+        let trace_block = model.trace_block.unwrap_or(model.block).0;
         if trace_block == 0 || trace_block > 1 << 30 {
             return usage(format!("--with trace-block={}: not within 1 byte and 1 GiB", Bytes(trace_block)));
         }
@@ -149,7 +161,8 @@ impl FileArgs {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum TimingArg {
     /// The times of the trace, if it has any, else closed
     Auto,
@@ -175,13 +188,7 @@ struct RunArgs {
     coordinate: String,
     #[command(flatten)]
     below: DriveOption,
-    /// When requests are issued
-    #[arg(long, value_enum, default_value = "auto")]
-    timing: TimingArg,
-    /// Factor on the times of the trace; 2 is half as fast
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
-    time_stretch: f64,
-    /// Requests under way at once with --timing closed
+    /// Requests under way at once with --with timing=closed
     #[arg(long, default_value_t = 1)]
     clients: u32,
     #[command(flatten)]
@@ -264,35 +271,35 @@ fn coordinate(levels: &mut [LevelSpec], names: &str) -> Result<(), Fault> {
 
 fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
-    let mut levels = parse_levels(&args.levels, args.file.block.0)?;
+    let model: Model = args.file.with.settings()?;
+    let mut levels = parse_levels(&args.levels, model.block.0)?;
     coordinate(&mut levels, &args.coordinate)?;
     let drive = match args.below.drive.as_str() {
         "none" => None,
         name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
     };
-    if !(args.time_stretch > 0.0 && args.time_stretch <= 1e6) {
+    if !(model.time_stretch > 0.0 && model.time_stretch <= 1e6) {
         return Err(usage(format!(
-            "--time-stretch {} is out of range; write more than 0 and at most 1,000,000",
-            args.time_stretch
+            "--with time-stretch={} is out of range; write more than 0 and at most 1,000,000",
+            model.time_stretch
         )));
     }
     if args.clients == 0 {
         return Err(usage("--clients 0: nobody would ask for anything; give at least 1".into()));
     }
-    let timing = match args.timing {
+    let timing = match model.timing {
         TimingArg::Trace if !timed => {
-            return Err(usage("--timing trace: this trace has no times; use --timing closed".into()));
+            return Err(usage("--with timing=trace: this trace has no times; use timing=closed".into()));
         }
         TimingArg::Auto if !timed => Pacing::Closed { clients: args.clients },
-        TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: args.time_stretch },
+        TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: model.time_stretch },
         TimingArg::Closed => Pacing::Closed { clients: args.clients },
     };
-    let model: Model = args.file.with.settings()?;
     let network = Network {
         alpha: Nanos::from_millis_f64(positive("--with alpha-ms", model.alpha_ms)?),
         beta: Nanos::from_millis_f64(positive("--with beta-ms", model.beta_ms)?),
     };
-    Ok(SystemSpec { levels, network, drive, devices: 0, block_bytes: args.file.block.0, timing })
+    Ok(SystemSpec { levels, network, drive, devices: 0, block_bytes: model.block.0, timing })
 }
 
 /// Requests between two looks at the progress.

@@ -43,7 +43,7 @@ impl Log {
     /// # Errors
     /// It cannot be read, or is none.
     pub fn open(path: &Path) -> Result<Log, Fault> {
-        let bytes = seekless_output::input::open(path)?.bytes;
+        let bytes = seekless_input::open(path)?.bytes;
         let path = path.display().to_string();
         let mut log = Log { bytes, path, text: vec![], number: 0, left_out: 0, ended: false };
         match log.line()? {

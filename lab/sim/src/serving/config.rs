@@ -13,6 +13,7 @@ use seekless_model::workload::session::ClientClass;
 use seekless_model::workload::sources::Forest;
 use seekless_model::workload::tree::{FileOrder, Folders};
 use seekless_policy::{Config as PolicyConfig, Mode};
+use serde::Deserialize;
 
 use super::balancer::Ring;
 use super::{readahead, scheduler};
@@ -243,6 +244,41 @@ impl Default for Costs {
     }
 }
 
+impl Load {
+    /// So many clients on each disk, each asking for the next range when it has the last.
+    pub fn closed(clients: u32, spec: ClosedSpec) -> Load {
+        Load::Closed { clients, spec, other_disks: OtherDisks::Busy }
+    }
+}
+
+/// Who reads on all disks of a machine but the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OtherDisks {
+    /// As many clients as on the first.
+    #[default]
+    Busy,
+    /// Nobody.
+    Idle,
+    /// One client, which leaves after [`OtherDisks::READ_FOR`], as a system disk is read when programs start.
+    ReadOnce,
+}
+
+impl OtherDisks {
+    /// How long the one client of a disk that is read once reads.
+    pub const READ_FOR: Nanos = Nanos::from_secs(5);
+
+    /// Number of clients on this disk, of so many on the first.
+    pub(crate) fn clients(self, disk: u32, first: u32) -> u32 {
+        match self {
+            _ if disk == 0 => first,
+            OtherDisks::Busy => first,
+            OtherDisks::Idle => 0,
+            OtherDisks::ReadOnce => first.min(1),
+        }
+    }
+}
+
 /// Which clients there are, and what they request.
 #[derive(Clone, Debug)]
 pub enum Load {
@@ -252,6 +288,8 @@ pub enum Load {
         clients: u32,
         /// What they read; disk number `n` uses seed + n.
         spec: ClosedSpec,
+        /// Clients on all disks but the first.
+        other_disks: OtherDisks,
     },
     /// So many clients a disk, each sending the next request to a handler when it has the answer to the last.
     Handlers {

@@ -9,7 +9,7 @@ use seekless_policy::Stats;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use seekless_levels::cache::Replacement;
+use crate::study::cache::Replacement;
 
 use super::cache::{BLOCK_PAGES, Counts, PAGE, PageCache};
 use super::disk::DiskStats;
@@ -25,6 +25,8 @@ const CDF_POINTS: u32 = 200;
 pub(crate) struct Recorder {
     warmup: Nanos,
     pub(crate) latency_us: Histogram<u64>,
+    /// The same of requests that begin at the head of a file.
+    pub(crate) startup_us: Histogram<u64>,
     pub(crate) calls_us: Histogram<u64>,
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
@@ -70,6 +72,7 @@ impl Recorder {
         Recorder {
             warmup,
             latency_us: histogram(),
+            startup_us: histogram(),
             calls_us: histogram(),
             requests: 0,
             bytes: 0,
@@ -96,10 +99,15 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn answered(&mut self, due: Nanos, done: Nanos) {
+    /// `at_head`: the request began at the head of a file.
+    pub(crate) fn answered(&mut self, due: Nanos, done: Nanos, at_head: bool) {
         if self.measures(due) {
             self.requests += 1;
-            self.latency_us.saturating_record((done.since(due).0 / 1000).max(1));
+            let us = (done.since(due).0 / 1000).max(1);
+            self.latency_us.saturating_record(us);
+            if at_head {
+                self.startup_us.saturating_record(us);
+            }
         }
     }
 
@@ -214,6 +222,8 @@ pub struct Report {
     pub sessions: Option<Sessions>,
     /// From due to complete: quantile in milliseconds by name, mean among them.
     pub latency_ms: BTreeMap<&'static str, f64>,
+    /// The same of requests that begin at the head of a file: how long a viewer waits for a film to start.
+    pub startup_ms: BTreeMap<&'static str, f64>,
     /// (milliseconds, share of requests at or below).
     pub latency_cdf: Vec<(f64, f64)>,
     /// The same of the server's read calls.
@@ -238,6 +248,14 @@ pub struct Report {
     pub writer: Option<WriterReport>,
     /// What was seen of a node every so often; nothing of other loads.
     pub looks: Vec<Look>,
+}
+
+/// Mean and quantiles of a histogram of microseconds, milliseconds by name.
+fn quantiles_ms(h: &Histogram<u64>) -> BTreeMap<&'static str, f64> {
+    let at = |q: f64| h.value_at_quantile(q) as f64 / 1e3;
+    let mean_and_max = [("mean", h.mean() / 1e3), ("max", h.max() as f64 / 1e3)];
+    let quantiles = [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999)];
+    quantiles.into_iter().map(|(name, q)| (name, at(q))).chain(mean_and_max).collect()
 }
 
 fn cdf(h: &Histogram<u64>) -> Vec<(f64, f64)> {
@@ -269,16 +287,6 @@ impl Report {
         let measured_s = length.since(r.warmup).as_secs_f64().max(1e-9);
         let (known, least_s) = (r.least.bytes, r.least.least.as_secs_f64());
         let uncached_s = r.least.uncached.as_secs_f64();
-        let at = |q: f64| r.latency_us.value_at_quantile(q) as f64 / 1e3;
-        let latency_ms = [
-            ("mean", r.latency_us.mean() / 1e3),
-            ("p50", at(0.5)),
-            ("p90", at(0.9)),
-            ("p95", at(0.95)),
-            ("p99", at(0.99)),
-            ("p99_9", at(0.999)),
-            ("max", r.latency_us.max() as f64 / 1e3),
-        ];
         let calls = r.calls_us.len().max(1) as f64;
         let under = |us: u64| r.calls_us.count_between(0, us) as f64 / calls;
         Report {
@@ -300,7 +308,8 @@ impl Report {
             offered_per_s: r.offered as f64 / measured_s,
             failures: r.failures,
             sessions: sessions.then_some(r.sessions),
-            latency_ms: latency_ms.into_iter().collect(),
+            latency_ms: quantiles_ms(&r.latency_us),
+            startup_ms: quantiles_ms(&r.startup_us),
             latency_cdf: cdf(&r.latency_us),
             calls_cdf: cdf(&r.calls_us),
             calls: (under(999), under(99), r.calls_us.value_at_quantile(0.99) as f64 / 1e3),
@@ -348,6 +357,7 @@ impl Report {
             }),
             "offered_per_s": self.offered_per_s,
             "latency_ms": latency,
+            "startup_ms": self.startup_ms,
             "failures": { "by_kind": { "timeout": self.failures } },
             "series_mb_per_s": self.series,
             "file_set": self.file_set,

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use seekless_levels::cache::{BadCapacity, Cache, Origin, Replacement};
+use crate::study::cache::{BadCapacity, Cache, Origin, Replacement};
 
 /// Block requests an oracle takes at most: it holds the whole trace, 16 bytes each.
 pub const REQUESTS_MAX: usize = 1 << 28;

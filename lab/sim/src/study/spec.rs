@@ -1,13 +1,13 @@
 //! The `--levels` language: `lru+linux:64MiB,lru+linux:128MiB`, from the application down.
 
+use crate::study::cache::{CAPACITY_BLOCKS_MAX, Replacement};
+use crate::study::coordinate::Coordination;
 use crate::study::prefetch::Algorithm;
 use crate::study::prefetch::amp::AmpParams;
 use crate::study::prefetch::linux::{LinuxParams, LinuxRule};
 use crate::study::prefetch::ra::RaParams;
 use crate::study::prefetch::sarc::SarcParams;
 use seekless_base::{Bytes, Exit, Fault};
-use seekless_levels::cache::{CAPACITY_BLOCKS_MAX, Replacement};
-use seekless_levels::coordinate::Coordination;
 
 use crate::study::twolevel::LevelSpec;
 

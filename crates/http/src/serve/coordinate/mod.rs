@@ -16,7 +16,7 @@ mod returns;
 use std::net::IpAddr;
 
 use seekless_base::Bytes;
-use seekless_levels::coordinate::Coordination;
+use seekless_levels::coordinate::pfc::PfcParams;
 use seekless_levels::coordinate::returns::RECENT_SHARE;
 use seekless_policy::FileId;
 
@@ -32,8 +32,8 @@ pub enum CoordinationMode {
     None,
     /// Only what comes back stays here. The memory there is for it; `None`: what the page cache may hold.
     Returns(Option<Bytes>),
-    /// A coordinator of the simulator's, on every request.
-    Pfc(Coordination),
+    /// PFC, on every request.
+    Pfc(PfcParams),
 }
 
 /// What becomes of a request.
@@ -58,11 +58,11 @@ impl Coordinate {
     /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
     pub(crate) fn new(mode: CoordinationMode, memory: u64, prefetch: u64) -> Option<Coordinate> {
         match mode {
-            CoordinationMode::None | CoordinationMode::Pfc(Coordination::None) => None,
+            CoordinationMode::None => None,
             CoordinationMode::Returns(own) => {
                 Some(Coordinate::Returns(ReturnsKeeper::new(own.map_or(memory, |own| own.0))))
             }
-            CoordinationMode::Pfc(which) => Some(Coordinate::Pfc(PfcModel::new(which, memory, prefetch))),
+            CoordinationMode::Pfc(params) => Some(Coordinate::Pfc(PfcModel::new(params, memory, prefetch))),
         }
     }
 

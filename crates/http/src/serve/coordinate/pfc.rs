@@ -11,8 +11,9 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use seekless_engine::lock;
-use seekless_levels::cache::{Cache, Origin, Replacement};
-use seekless_levels::coordinate::{Coordination, Coordinator, LevelRequest};
+use seekless_levels::coordinate::LevelRequest;
+use seekless_levels::coordinate::pfc::{Pfc, PfcParams};
+use seekless_levels::recent::RecentBlocks;
 
 use super::super::tree::{FileVersion, Opened};
 use super::SendPlan;
@@ -32,8 +33,8 @@ const CONTEXTS: u32 = 4096;
 const FILES_MAX: usize = 65_536;
 
 struct ModelState {
-    coordinator: Coordinator,
-    held: Cache,
+    pfc: Pfc,
+    held: RecentBlocks,
     files: HashMap<FileVersion, u64>,
     next: u64,
 }
@@ -53,14 +54,12 @@ impl std::fmt::Debug for PfcModel {
 
 impl PfcModel {
     /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
-    pub(crate) fn new(coordination: Coordination, memory: u64, prefetch: u64) -> PfcModel {
+    pub(crate) fn new(params: PfcParams, memory: u64, prefetch: u64) -> PfcModel {
         // At least the paper's smallest, at most 4 TiB.
         let capacity = (memory / BLOCK).clamp(16, 1 << 26);
-        let held = Cache::new(Replacement::Lru, capacity);
-        // The bounds above are within the cache's own.
-        let held = held.unwrap_or_else(|bad| unreachable!("{bad}"));
-        let coordinator = Coordinator::new(coordination, capacity as usize);
-        let state = ModelState { coordinator, held, files: HashMap::new(), next: 0 };
+        let held = RecentBlocks::new(capacity as usize);
+        let pfc = Pfc::new(params, capacity as usize);
+        let state = ModelState { pfc, held, files: HashMap::new(), next: 0 };
         PfcModel { state: Mutex::new(state), prefetch }
     }
 
@@ -84,7 +83,7 @@ impl PfcModel {
             first: base + span.offset / BLOCK,
             last: base + (span.end() - 1) / BLOCK,
         };
-        let split = state.coordinator.decide(&request, &state.held);
+        let split = state.pfc.decide(&request, |block| state.held.holds(block));
 
         let bypass = split.bypass.min(request.len());
         // The native side: the rest of the request with what the engine reads along, and what is read more.
@@ -96,13 +95,7 @@ impl PfcModel {
             false => asked,
         };
         for block in native..=extended.min(end_of_file) {
-            match state.held.find(block) {
-                Some(slot) => drop(state.held.hit(slot)),
-                None => {
-                    let origin = if block <= request.last { Origin::Sequential } else { Origin::Prefetch };
-                    state.held.insert(block, origin, 0);
-                }
-            }
+            state.held.insert(block, true);
         }
         let from = span.end();
         let to = ((asked - base + 1) * BLOCK).min(file.size);
@@ -116,7 +109,6 @@ impl PfcModel {
 mod tests {
     use super::super::super::tree::{Entry, Tree};
     use super::*;
-    use seekless_levels::coordinate::pfc::PfcParams;
     use std::path::Path;
 
     /// The decisions are PFC's own: a first small request is native, one much larger than the average goes
@@ -130,10 +122,8 @@ mod tests {
             panic!("no file")
         };
         let client = "192.0.2.1".parse().unwrap();
-        let none = PfcModel::new(Coordination::None, 64 << 20, 4 << 20);
-        assert_eq!(none.decide(client, &file, Span { offset: 0, len: 100 }), SendPlan::default());
         let params = PfcParams { per_context: true, ..PfcParams::default() };
-        let pfc = PfcModel::new(Coordination::Pfc(params), 64 << 20, 4 << 20);
+        let pfc = PfcModel::new(params, 64 << 20, 4 << 20);
         for offset in (0..file.size).step_by(3 << 16) {
             let span = Span { offset, len: (3u64 << 16).min(file.size - offset) };
             let way = pfc.decide(client, &file, span);

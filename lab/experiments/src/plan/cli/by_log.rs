@@ -83,7 +83,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
     let options = LogOptions { lenient: args.lines.lenient, exact: args.exact, part: args.part.0 as u32 };
     let started = Instant::now();
-    let input = seekless_output::input::open(log)?;
+    let input = seekless_input::open(log)?;
     let progress = bar(input.progress.total(), seekless_output::BYTES);
     let tick = || progress.set_position(input.progress.read());
     let site = site::read(input.bytes, log.display(), options, tick)?;

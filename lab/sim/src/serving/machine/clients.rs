@@ -8,7 +8,7 @@ use super::node::ClientEvent;
 use super::{Connection, Ev, Machine, Phase};
 use crate::serving::cache::PAGE;
 use crate::serving::client::{Client, Kind, Link};
-use crate::serving::config::Load;
+use crate::serving::config::{Load, OtherDisks};
 use crate::serving::readahead::OpenFile;
 use crate::serving::record::Known;
 
@@ -28,6 +28,7 @@ impl<'a> Machine<'a> {
             end: 0,
             answer: 0,
             known: Known::default(),
+            at_head: false,
             call_start: 0,
             call_end: 0,
             call_began: Nanos::ZERO,
@@ -115,7 +116,16 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Whether the client has left the disk that is read once.
+    fn has_left(&self, c: u32) -> bool {
+        let once = matches!(self.config.load, Load::Closed { other_disks: OtherDisks::ReadOnce, .. });
+        once && self.clients[c as usize].disk > 0 && self.now >= OtherDisks::READ_FOR
+    }
+
     pub(super) fn due(&mut self, c: u32) {
+        if self.has_left(c) {
+            return self.retire(c);
+        }
         let catalogue = self.catalogue;
         let client = &mut self.clients[c as usize];
         let due = client.due;
@@ -166,6 +176,7 @@ impl<'a> Machine<'a> {
         // A handler's own answer is short.
         k.answer = if handled { 0 } else { bytes };
         k.known = Known { bytes, least, uncached };
+        k.at_head = stretches.first().is_some_and(|r| r.offset == 0);
         k.steps = steps.into_iter();
         k.files.clear();
         (k.at, k.end) = (0, 0);
@@ -218,7 +229,8 @@ impl<'a> Machine<'a> {
         }
         // Whatever is planned for this request from now on is stale.
         self.connections[c as usize].serial = serial.wrapping_add(1);
-        self.record.answered(self.clients[c as usize].due, self.now);
+        let at_head = self.connections[c as usize].at_head;
+        self.record.answered(self.clients[c as usize].due, self.now, at_head);
         self.record.known(self.connections[c as usize].known, self.now);
         self.next_request(c, self.now);
     }

@@ -121,6 +121,8 @@ struct Connection {
     answer: u64,
     /// Bytes the request reads, and the disk time for them if all were known beforehand.
     known: Known,
+    /// Its first byte is the first of a file.
+    at_head: bool,
     call_start: u64,
     call_end: u64,
     call_began: Nanos,
@@ -312,9 +314,9 @@ impl<'a> Machine<'a> {
         for e in 0..self.engines.len() as u32 {
             self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
         }
-        if let Load::Closed { clients, .. } = &self.config.load {
-            for (disk, spec) in closed.iter().enumerate() {
-                self.begin_closed(disk as u32, *clients, spec);
+        if let Load::Closed { clients, other_disks, .. } = &self.config.load {
+            for (disk, spec) in (0..).zip(closed) {
+                self.begin_closed(disk, other_disks.clients(disk, *clients), spec);
             }
         }
         if let Load::Handlers { clients, handler, seed } = self.config.load {

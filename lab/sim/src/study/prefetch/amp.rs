@@ -31,7 +31,7 @@
 //! completes; the reads concerned are the same.
 
 use super::{BlockRun, LevelAccess, Notes, PrefetchPlan, SetNote};
-use seekless_levels::cache::{Cache, Hit, SecondChance};
+use crate::study::cache::{Cache, Hit, SecondChance};
 
 /// Parameters of AMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

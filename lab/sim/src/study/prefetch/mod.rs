@@ -17,7 +17,7 @@ pub mod linux;
 pub mod ra;
 pub mod sarc;
 
-use seekless_levels::cache::{Cache, Hit, SecondChance};
+use crate::study::cache::{Cache, Hit, SecondChance};
 
 /// One request as a prefetcher sees it. Block numbers are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

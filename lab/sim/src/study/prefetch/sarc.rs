@@ -20,7 +20,7 @@
 //! docs/PFC.md says how they were chosen.
 
 use super::{BlockRun, LevelAccess, Notes, PrefetchPlan};
-use seekless_levels::cache::Cache;
+use crate::study::cache::Cache;
 
 /// Parameters of SARC's prefetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

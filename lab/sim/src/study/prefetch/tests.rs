@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use seekless_levels::cache::{Origin, Replacement, SecondChance};
+use crate::study::cache::{Origin, Replacement, SecondChance};
 
 /// A level without time: every fetch is there at once, unless the test says that it is still on its way.
 struct Level {

@@ -4,9 +4,9 @@ use std::io::BufRead;
 use std::path::PathBuf;
 
 use seekless_base::{Exit, Fault};
+use seekless_input::Progress;
 use seekless_model::workload::generate::Kind;
 use seekless_model::workload::trace::{Format, Op, Options, Reader, Record};
-use seekless_output::input::Progress;
 
 use crate::study::twolevel::{BlockRequest, DEVICE_SHIFT, DEVICES_MAX, REQUEST_BLOCKS_MAX};
 
@@ -90,7 +90,7 @@ impl TraceSource {
                 writes_skipped: 0,
             });
         }
-        let input = seekless_output::input::open(&spec.file)?;
+        let input = seekless_input::open(&spec.file)?;
         let format = spec.format.or_else(|| Format::guess(&input.name)).ok_or_else(|| {
             let names = Format::ALL.map(Format::name).join(", ");
             Fault::new(Exit::Usage, format!("{name}: say its format with --format; there are {names}"))

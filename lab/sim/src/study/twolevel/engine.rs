@@ -12,12 +12,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::study::cache::{BadCapacity, Cache, Hit, Near, Origin};
+use crate::study::coordinate::Coordinator;
 use crate::study::prefetch::{LevelAccess, PrefetchPlan, Prefetcher};
 use hdrhistogram::Histogram;
 use seekless_base::Nanos;
-use seekless_levels::cache::{BadCapacity, Cache, Hit, Near, Origin};
 use seekless_levels::coordinate::pfc::PfcCounts;
-use seekless_levels::coordinate::{Coordinator, LevelRequest, Split};
+use seekless_levels::coordinate::{LevelRequest, Split};
 
 use super::disk::{DEVICE_SHIFT, DiskCounts, ScheduledDrive, Submitted};
 use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec, Waiting};

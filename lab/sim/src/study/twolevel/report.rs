@@ -1,9 +1,9 @@
 //! A run's result as JSON. Field names are an interface: scripts and scenarios read them.
 
+use crate::study::cache::Replacement;
+use crate::study::coordinate::Coordination;
 use crate::study::prefetch::Algorithm;
 use crate::study::prefetch::linux::LinuxRule;
-use seekless_levels::cache::Replacement;
-use seekless_levels::coordinate::Coordination;
 use serde_json::{Value, json};
 
 use super::engine::{LevelCounts, RunOutcome};

@@ -5,14 +5,14 @@
 //! the mean response time. Cases are independent and spread over the cores; their order in the result does
 //! not depend on that.
 
+use crate::study::cache::{Replacement, SecondChance};
+use crate::study::coordinate::Coordination;
 use crate::study::prefetch::Algorithm;
 use crate::study::prefetch::amp::AmpParams;
 use crate::study::prefetch::linux::{LinuxParams, LinuxRule};
 use crate::study::prefetch::sarc::SarcParams;
 use rayon::prelude::*;
 use seekless_base::{Exit, Fault};
-use seekless_levels::cache::{Replacement, SecondChance};
-use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::PfcCounts;
 use seekless_model::drive::DriveSpec;
 use seekless_model::workload::draw::Draw;

@@ -1,9 +1,9 @@
 //! What is simulated: cache levels from the application down, the network between them, the disk below.
 
+use crate::study::cache::Replacement;
+use crate::study::coordinate::Coordination;
 use crate::study::prefetch::Algorithm;
 use seekless_base::Nanos;
-use seekless_levels::cache::Replacement;
-use seekless_levels::coordinate::Coordination;
 use seekless_model::drive::DriveSpec;
 
 /// One cache level.

@@ -1,13 +1,13 @@
 //! Golden runs worked out by hand, conservation laws, and determinism of the event loop.
 
+use crate::study::cache::Replacement;
+use crate::study::coordinate::Coordination;
+use crate::study::coordinate::steer::SteerParams;
 use crate::study::prefetch::Algorithm;
 use crate::study::prefetch::linux::{LinuxParams, LinuxRule};
 use proptest::prelude::*;
 use seekless_base::Nanos;
-use seekless_levels::cache::Replacement;
-use seekless_levels::coordinate::Coordination;
 use seekless_levels::coordinate::pfc::{LargeRequest, PfcParams};
-use seekless_levels::coordinate::steer::SteerParams;
 
 use super::study;
 use super::*;

@@ -1,7 +1,6 @@
 //! Golden runs worked out by hand, and what must hold for any sequence.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
@@ -34,8 +33,9 @@ fn lru_by_hand() {
 
 #[test]
 fn arc_by_hand() {
-    // c = 2. 1, 2 fill T1; 1 hits and moves to T2; 3 makes 2 a ghost (T1 was longer than p = 0); 2 is a ghost hit: p = 1,
-    // T1 = {3} is not longer than p, so T2's 1 becomes a ghost; 1 is a ghost hit of B2: p = 0, T1's 3 leaves.
+    // c = 2. 1, 2 fill T1; 1 hits and moves to T2; 3 makes 2 a ghost (T1 was longer than p = 0); 2 is a ghost
+    // hit: p = 1, T1 = {3} is not longer than p, so T2's 1 becomes a ghost; 1 is a ghost hit of B2: p = 0,
+    // T1's 3 leaves.
     assert_eq!(misses(Replacement::Arc, 2, &[1, 2, 1, 3, 2, 1, 2]), [1, 2, 3, 2, 1]);
 }
 
@@ -101,8 +101,8 @@ fn impossible_capacities_are_refused() {
 
 #[test]
 fn sarc_gives_space_to_the_list_that_earns_it() {
-    // Random blocks that are met again within the cache, and a sequential run that never is: RANDOM's bottom gets hits,
-    // SEQ has few misses, so SEQ is to shrink.
+    // Random blocks that are met again within the cache, and a sequential run that never is: RANDOM's bottom
+    // gets hits, SEQ has few misses, so SEQ is to shrink.
     let mut cache = Cache::new(Replacement::Sarc, 100).unwrap();
     let (mut next, mut late_misses) = (1_000_000, 0);
     for round in 0..200 {
@@ -122,7 +122,8 @@ fn sarc_gives_space_to_the_list_that_earns_it() {
             next += 1;
         }
     }
-    // An LRU of 100 would keep all 60 as well, but one of 60 would miss every time; SEQ never needs more than the rest.
+    // An LRU of 100 would keep all 60 as well, but one of 60 would miss every time; SEQ never needs more than
+    // the rest.
     assert!(late_misses < 60 * 100 / 20, "{late_misses} of 6000");
     assert!(cache.desired_seq_len().unwrap() <= 40.0);
 }
@@ -130,7 +131,8 @@ fn sarc_gives_space_to_the_list_that_earns_it() {
 #[test]
 fn memory_is_under_100_bytes_a_block() {
     for replacement in [Replacement::Lru, Replacement::Sarc] {
-        // Just above a power of two, where the index is largest for its use, and blocks so far apart that none shares a group.
+        // Just above a power of two, where the index is largest for its use, and blocks so far apart that
+        // none shares a group.
         let blocks = (1 << 16) + 1;
         let mut cache = Cache::new(replacement, blocks).unwrap();
         for block in 0..2 * blocks {
@@ -159,8 +161,8 @@ proptest! {
         prop_assert_eq!(misses(Replacement::Lru, capacity as u64, &blocks), expected);
     }
 
-    /// Whatever is asked of it, a cache never holds more than its capacity, evicts only what it held, and knows how many
-    /// prefetched blocks went unused.
+    /// Whatever is asked of it, a cache never holds more than its capacity, evicts only what it held, and
+    /// knows how many prefetched blocks went unused.
     #[test]
     fn bounds_hold(
         which in 0_usize..3,

@@ -1,4 +1,4 @@
-//! `seekless bitrates`: the table that `--bitrates` reads, from what media files say of themselves.
+//! `seekless-lab bitrates`: the table that `--bitrates` reads, from what media files say of themselves.
 //!
 //! ```text
 //!   the command            walks a folder, opens files, writes the table; reads no header

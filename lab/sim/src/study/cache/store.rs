@@ -3,7 +3,6 @@
 //! One allocation when the cache is made and none afterwards; moving a block between lists rewrites four
 //! 32-bit links. Recency lists run from the most recently used end (head) to the least (tail). What a list
 //! means (SEQ, RANDOM, a ghost list) is the replacement policy's business.
-use alloc::vec::Vec;
 
 use super::Evicted;
 use super::index::{Group, Index, IndexSlot};
@@ -271,8 +270,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::VecDeque;
     use proptest::prelude::*;
+    use std::collections::VecDeque;
 
     proptest! {
         /// A store under random inserts, moves and removals is the same as a plain list of block numbers.

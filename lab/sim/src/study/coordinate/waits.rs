@@ -1,24 +1,23 @@
 //! How long the level above waited for an answer, as far as the requests tell.
 //!
-//! When the upper level reads ahead, most of its requests are waited for by nobody, and an answer that takes long harms
-//! nobody as long as it comes before the reader does. Requests do not say which they are, but their addresses do:
+//! When the upper level reads ahead, most of its requests are waited for by nobody, and an answer that takes
+//! long harms nobody as long as it comes before the reader does. Requests do not say which they are, but
+//! their addresses do:
 //!
 //! - A request that does not continue a run was a miss of a reader, which waits until it is answered.
-//! - One that begins where an earlier one ended is the upper level's read-ahead. Nobody waits, until the next request of
-//!   the run comes: the upper level asks for it when its reader has reached what this one was to bring. If
-//!   this one is not answered by then, the reader waits from that moment.
+//! - One that begins where an earlier one ended is the upper level's read-ahead. Nobody waits, until the next
+//!   request of the run comes: the upper level asks for it when its reader has reached what this one was to
+//!   bring. If this one is not answered by then, the reader waits from that moment.
 //!
 //! An upper level that does not read ahead waits for everything; that it must be told ([`Waits::new`]).
 //!
-//! Ends of runs are kept in a table of fixed size in which a newer run may take the place of an older one; what is
-//! forgotten counts as a miss if it is asked for again, and as not waited for if it was read-ahead.
+//! Ends of runs are kept in a table of fixed size in which a newer run may take the place of an older one;
+//! what is forgotten counts as a miss if it is asked for again, and as not waited for if it was read-ahead.
 
-use alloc::boxed::Box;
-use alloc::vec;
+use seekless_levels::coordinate::LevelRequest;
 
-use super::LevelRequest;
-
-/// Runs remembered, a power of two. OLTP has dozens at once, web search some thousands that soon end; 24 bytes each.
+/// Runs remembered, a power of two. OLTP has dozens at once, web search some thousands that soon end; 24
+/// bytes each.
 const RUNS: usize = 4096;
 /// Golden ratio times 2^64: spreads neighbouring numbers over the table.
 const FIBONACCI: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -68,7 +67,8 @@ impl Waits {
         self.ends[place(next)] = End { next, continued_ns: NEVER, continues };
     }
 
-    /// How long a reader waited for the request that ended with block `last` and was answered at `now_ns`, after `elapsed_ns`.
+    /// How long a reader waited for the request that ended with block `last` and was answered at `now_ns`,
+    /// after `elapsed_ns`.
     pub(super) fn waited_ns(&self, now_ns: u64, elapsed_ns: u64, last: u64) -> u64 {
         let next = last.saturating_add(1);
         match self.ends.get(place(next)) {

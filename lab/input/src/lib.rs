@@ -1,6 +1,5 @@
 //! Opens input files (logs, traces): a file or standard input, plain or packed with gzip, xz or zstd, told
-//! apart by its first bytes and read as one stream. What any command says of a file that it cannot read is
-//! said here ([`unreadable`]).
+//! apart by its first bytes and read as one stream.
 //!
 //! Memory does not grow with the file: it is the read buffers and the unpacker's window (64 MiB for `xz -9`;
 //! a zstd window above 100 MiB, which takes `--long=27`, is refused). A stream that is damaged or ends too
@@ -18,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
+use seekless_output::input::unreadable;
 
 /// Read buffer: large enough that a line rarely straddles two.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -145,47 +145,6 @@ pub fn open(path: &Path) -> Result<Input, Fault> {
     let counted = Counted { inner: raw, read: Arc::clone(&progress.read) };
     let bytes = unpacked(BufReader::with_capacity(BUFFER_BYTES, counted)).map_err(fault)?;
     Ok(Input { bytes, progress, name: plain_name(path) })
-}
-
-/// Reads a whole file as text: a manifest, a scenario, results.
-///
-/// # Errors
-/// Those of [`unreadable`]; `Usage` where it is no text.
-pub fn text(path: &Path) -> Result<String, Fault> {
-    std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))
-}
-
-/// [`text`], for what need not be text.
-///
-/// # Errors
-/// Those of [`unreadable`].
-pub fn bytes(path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|e| unreadable(path, &e))
-}
-
-/// What is wrong with a file that a command was given, and how to mend it: none is there (`Missing`), no
-/// right to it (`Permission`), a directory or no text (`Usage`), a disk that fails (`Failed`).
-pub fn unreadable(path: &Path, error: &io::Error) -> Fault {
-    let path = path.display();
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            Fault::new(Exit::Missing, format!("{path}: no such file; give the path of an existing file"))
-        }
-        io::ErrorKind::PermissionDenied => Fault::new(
-            Exit::Permission,
-            format!("{path}: permission denied; run this as a user that may read it, or change its mode"),
-        ),
-        io::ErrorKind::IsADirectory => {
-            Fault::new(Exit::Usage, format!("{path}: is a directory; give a file"))
-        }
-        io::ErrorKind::InvalidData => {
-            Fault::new(Exit::Usage, format!("{path}: is not text (UTF-8); give another file"))
-        }
-        _ => Fault::new(
-            Exit::Failed,
-            format!("{path}: cannot be read: {error}; copy it anew, and see dmesg if its disk fails"),
-        ),
-    }
 }
 
 /// A stream as it is or unpacked, as its first bytes say. A pipe may hand them over one by one.

@@ -1,107 +1,70 @@
-//! Limits of reading set by cgroups, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`) and v2
-//! (`io.max`), and the devices they apply to.
+//! What cgroups set for disks: limits of reading, v1 (`blkio.throttle.read_bps_device`, `read_iops_device`)
+//! and v2 (`io.max`), the devices they apply to, and weights.
 //!
 //! A limit also applies to all descendants of its cgroup. The kernel checks the cgroup of the thread that
-//! reads, so a process that reads for another one bypasses the other's limit, unless it asks here.
+//! reads, so a process that reads for another one bypasses the other's limit, unless it asks here. Weights
+//! are those for all devices; settings for single devices are not read.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 
-use super::upwards;
-use crate::topology::{Backing, Dev, Topology};
-
-/// Maximum number of bytes read of a cgroup's file: some thousand devices.
-const FILE_MAX: u64 = 64 << 10;
-
-/// Maximum depth of cgroups that is checked. Beyond it, only the 64 nearest ancestors count.
-const DEPTH_MAX: usize = 64;
+use super::{FILE_MAX, Hierarchy};
+use crate::topology::{Backing, Dev, MountTable, Topology};
 
 /// Maximum number of devices under one file system, and of levels.
 const DEVICES_MAX: usize = 64;
 
-/// A mounted hierarchy with limits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Mounted {
-    point: PathBuf,
-    /// The cgroup that is visible there.
-    root: String,
-}
+/// The default weight, and the file's name, in the order of preference: io (v2), BFQ (v2, v1), CFQ (v1).
+const WEIGHTS: [(&str, f64); 4] =
+    [("io.weight", 100.0), ("io.bfq.weight", 100.0), ("blkio.bfq.weight", 100.0), ("blkio.weight", 500.0)];
 
-/// The hierarchies of this system that can limit reading.
+/// The hierarchies that have settings for disks.
 #[derive(Clone, Debug, Default)]
-pub struct IoLimits {
-    v1: Option<Mounted>,
-    v2: Option<Mounted>,
+pub struct IoGroups {
+    hierarchies: Vec<Hierarchy>,
 }
 
-impl IoLimits {
+impl IoGroups {
     /// The visible hierarchies; none if `/proc` cannot be read.
-    pub fn of_system() -> IoLimits {
-        IoLimits::mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    pub fn of_system() -> IoGroups {
+        IoGroups::mounted(&MountTable::of_system())
     }
 
-    /// From a table of mounts (`/proc/self/mountinfo`).
-    pub fn mounted(mountinfo: &str) -> IoLimits {
-        let mut limits = IoLimits::default();
-        for line in mountinfo.lines() {
-            let Some((before, after)) = line.split_once(" - ") else { continue };
-            let mut before = before.split(' ').skip(3);
-            let (Some(root), Some(point)) = (before.next(), before.next()) else { continue };
-            let mounted = || Some(Mounted { point: PathBuf::from(point), root: root.to_string() });
-            let mut after = after.split(' ');
-            match after.next() {
-                Some("cgroup") if after.nth(1).is_some_and(|o| o.split(',').any(|o| o == "blkio")) => {
-                    limits.v1 = limits.v1.or_else(mounted);
-                }
-                Some("cgroup2") => limits.v2 = limits.v2.or_else(mounted),
-                _ => {}
-            }
-        }
-        limits
+    /// From a table of mounts.
+    pub fn mounted(mounts: &MountTable) -> IoGroups {
+        IoGroups { hierarchies: Hierarchy::of(mounts, "blkio") }
     }
 
     /// The devices on which a process's reads are limited. `membership` is its `/proc/PID/cgroup`.
-    pub fn devices(&self, membership: &str) -> BTreeSet<Dev> {
+    pub fn limited(&self, membership: &str) -> BTreeSet<Dev> {
         let mut limited = BTreeSet::new();
-        for line in membership.lines() {
-            let mut parts = line.splitn(3, ':');
-            let (Some(number), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
-            else {
-                continue;
-            };
-            let v1 = self.v1.as_ref().filter(|_| controllers.split(',').any(|c| c == "blkio"));
-            let v2 = self.v2.as_ref().filter(|_| number == "0" && controllers.is_empty());
-            for group in groups(v1, path) {
-                for file in ["blkio.throttle.read_bps_device", "blkio.throttle.read_iops_device"] {
-                    limited.extend(read(&group.join(file)).lines().filter_map(throttled));
-                }
+        for group in self.hierarchies.iter().flat_map(|h| h.groups(membership)) {
+            for file in ["blkio.throttle.read_bps_device", "blkio.throttle.read_iops_device"] {
+                limited.extend(read(&group.join(file)).lines().filter_map(throttled));
             }
-            for group in groups(v2, path) {
-                limited.extend(read(&group.join("io.max")).lines().filter_map(at_most));
-            }
+            limited.extend(read(&group.join("io.max")).lines().filter_map(at_most));
         }
         limited
     }
 
+    /// The weight of a process's cgroup in parts of the default: the product of those from its cgroup to the
+    /// topmost, since each counts among the cgroups beside it. The one at the mount point does not count: it
+    /// is the root, which has none, or a container, which has none beside it here. 1 if there are no weights.
+    pub fn weight(&self, membership: &str) -> f64 {
+        let weights = self.hierarchies.iter().flat_map(|h| {
+            let below = h.groups(membership).into_iter().filter(move |group| group != h.point());
+            below.filter_map(|group| weight_in(&group))
+        });
+        // At most one hierarchy has the controller.
+        weights.product()
+    }
+
     /// Whether any cgroup can have a limit here.
     pub fn exist(&self) -> bool {
-        self.v1.is_some() || self.v2.is_some()
+        !self.hierarchies.is_empty()
     }
-}
-
-/// The cgroups of a process and their ancestors, as folders.
-fn groups(mounted: Option<&Mounted>, path: &str) -> Vec<PathBuf> {
-    let Some(Mounted { point, root }) = mounted else { return Vec::new() };
-    let Some(point) = point.to_str() else { return Vec::new() };
-    // A cgroup outside of what is visible.
-    if path.split('/').any(|name| name == "..") {
-        return Vec::new();
-    }
-    let mut groups = upwards(point, root, path);
-    groups.truncate(DEPTH_MAX);
-    groups
 }
 
 /// The content of a cgroup's file; empty if it does not exist, as in a root cgroup.
@@ -127,14 +90,15 @@ fn at_most(line: &str) -> Option<Dev> {
     of_reads.any(|limit| limit != "max").then(|| Dev::parse(device)).flatten()
 }
 
-/// The cgroups of a process, from the kernel.
-///
-/// # Errors
-/// There is no such process any more.
-pub fn membership(pid: u32) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(format!("/proc/{pid}/cgroup"))?.take(FILE_MAX).read_to_string(&mut text)?;
-    Ok(text)
+/// The weight of one group in parts of the default.
+fn weight_in(dir: &Path) -> Option<f64> {
+    WEIGHTS.iter().find_map(|(file, default)| {
+        let text = read(&dir.join(file));
+        // v2: `default 100`, then a line for each device that has another.
+        let first = text.lines().next()?;
+        let number: f64 = first.strip_prefix("default ").unwrap_or(first).trim().parse().ok()?;
+        (number > 0.0).then_some(number / default)
+    })
 }
 
 /// The device of a file system and every device below it that may have a limit: the whole disk of a
@@ -163,10 +127,14 @@ pub fn devices_under(sys: &Path, topology: &Topology, dev: Dev) -> BTreeSet<Dev>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::MountTable;
+    use std::path::PathBuf;
 
     fn dev(major: u32, minor: u32) -> Dev {
         Dev { major, minor }
+    }
+
+    fn of_mounts(mounts: &str) -> IoGroups {
+        IoGroups::mounted(&MountTable::parse(mounts.as_bytes()))
     }
 
     fn put(path: PathBuf, text: &str) {
@@ -191,14 +159,14 @@ mod tests {
             "8:48 rbps=max wbps=max riops=120 wiops=max\n8:64 rbps=max wbps=1 riops=max wiops=1\n",
         );
         put(v2.join("s/t/io.max"), "8:80 rbps=1048576 wbps=max riops=max wiops=max\n");
-        let limits = IoLimits::mounted(&mounts);
-        assert!(limits.exist());
-        let of = |membership: &str| limits.devices(membership).into_iter().collect::<Vec<_>>();
+        let groups = of_mounts(&mounts);
+        assert!(groups.exist());
+        let of = |membership: &str| groups.limited(membership).into_iter().collect::<Vec<_>>();
         assert_eq!(of("4:memory:/a\n3:cpu,blkio:/a/b\n0::/nowhere\n"), [dev(8, 0), dev(9, 0)]);
         assert_eq!(of("3:blkio:/a\n0::/s/t\n"), [dev(8, 0), dev(8, 48), dev(8, 80)]);
         assert_eq!(of("3:blkio:/\n0::/\n"), []);
         assert_eq!(of("3:blkio:/gone/c\nnonsense\n::\n"), []);
-        assert!(!IoLimits::mounted("").exist());
+        assert!(!of_mounts("").exist());
     }
 
     #[test]
@@ -206,8 +174,16 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let mounts = format!("30 24 0:26 /docker/abc {} rw - cgroup2 cgroup2 rw\n", tree.path().display());
         put(tree.path().join("web/io.max"), "8:0 rbps=1 wbps=max riops=max wiops=max\n");
-        let limits = IoLimits::mounted(&mounts);
-        assert_eq!(limits.devices("0::/docker/abc/web\n").len(), 1);
+        put(tree.path().join("io.max"), "8:16 rbps=1 wbps=max riops=max wiops=max\n");
+        put(tree.path().join("web/io.weight"), "default 50\n");
+        put(tree.path().join("io.weight"), "default 10\n");
+        let groups = of_mounts(&mounts);
+        let web = "0::/docker/abc/web\n";
+        assert_eq!(groups.limited(web).into_iter().collect::<Vec<_>>(), [dev(8, 0), dev(8, 16)]);
+        assert_eq!(groups.weight(web), 0.5, "the container's own weight is not one among those seen here");
+        let outside = "0::/docker/abcd/web\n";
+        assert!(groups.limited(outside).is_empty());
+        assert_eq!(groups.weight(outside), 1.0);
     }
 
     #[test]
@@ -238,8 +214,26 @@ mod tests {
     }
 
     #[test]
-    fn our_own_groups_are_told() {
-        assert!(!membership(std::process::id()).unwrap().is_empty());
-        assert!(membership(u32::MAX).is_err());
+    fn weights_multiply_up_to_the_root() {
+        let tree = tempfile::tempdir().unwrap();
+        let point = tree.path();
+        put(point.join("io.weight"), "default 1\n");
+        put(point.join("a/io.weight"), "default 200\n8:0 10\n");
+        put(point.join("a/b/io.weight"), "default 50\n");
+        put(point.join("c/io.weight"), "default 300\n");
+        let groups = |kind: &str| of_mounts(&format!("31 24 0:27 / {} rw - {kind}\n", point.display()));
+        let v2 = groups("cgroup2 cgroup2 rw");
+        assert_eq!(v2.weight("4:memory:/x\n0::/a/b\n"), 1.0);
+        assert_eq!(v2.weight("0::/a\n"), 2.0);
+        assert_eq!(v2.weight("0::/c/none/below\n"), 3.0);
+        assert_eq!(v2.weight("0::/\n"), 1.0, "the root weighs nothing");
+        assert_eq!(v2.weight("0::/../a\n"), 1.0, "a group above what is seen here");
+        assert_eq!(v2.weight(""), 1.0);
+        put(point.join("a/blkio.weight"), "1000\n");
+        fs::remove_file(point.join("a/io.weight")).unwrap();
+        let v1 = "7:blkio,x:/a\n0::/\n";
+        assert_eq!(groups("cgroup cgroup rw,blkio").weight(v1), 2.0);
+        assert_eq!(groups("cgroup cgroup rw,memory").weight(v1), 1.0);
+        assert_eq!(groups("ext4 /dev/sda rw").weight(v1), 1.0);
     }
 }

@@ -1,12 +1,11 @@
 //! Hash index from block number to slot, a *group* of eight neighbouring blocks at a time.
 //!
-//! Every replayed block is looked up, entered and taken out again at each level, so this is the hottest loop of the simulator.
-//! Replayed traffic is sequential and prefetching makes it more so. Hashed one by one, eight neighbours are eight entries that crowd
-//! each other (every probe walks through whole runs); as one group they are one entry, and its eight slots lie in 40 bytes. The
-//! table holds group numbers of 32 bits only and grows with the groups in use, so that for sequential traffic it stays in
-//! the processor's first cache. Open addressing, linear probing, at most half full.
-use alloc::vec;
-use alloc::vec::Vec;
+//! Every replayed block is looked up, entered and taken out again at each level, so this is the hottest loop
+//! of the simulator. Replayed traffic is sequential and prefetching makes it more so. Hashed one by one,
+//! eight neighbours are eight entries that crowd each other (every probe walks through whole runs); as one
+//! group they are one entry, and its eight slots lie in 40 bytes. The table holds group numbers of 32 bits
+//! only and grows with the groups in use, so that for sequential traffic it stays in the processor's first
+//! cache. Open addressing, linear probing, at most half full.
 
 /// 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4).
 const FIBONACCI: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -15,7 +14,8 @@ const GROUP_BITS: u32 = 3;
 const GROUP_BLOCKS: usize = 1 << GROUP_BITS;
 /// No slot, and no group.
 const NIL: u32 = u32::MAX;
-/// Number of a group that holds nothing: no block has it, since a group's number is its blocks' without the low bits.
+/// Number of a group that holds nothing: no block has it, since a group's number is its blocks' without the
+/// low bits.
 const NO_NUMBER: u64 = u64::MAX;
 /// Places of an empty table, as a power of two.
 const TABLE_MIN_BITS: u32 = 4;
@@ -117,8 +117,8 @@ impl Index {
         some(group.slots[within])
     }
 
-    /// The slot of `block`, which `near` knows if the last one asked for was in the same group and nothing was added or taken out
-    /// since.
+    /// The slot of `block`, which `near` knows if the last one asked for was in the same group and nothing
+    /// was added or taken out since.
     #[inline]
     pub(crate) fn get_near(&self, block: u64, near: &mut Group) -> Option<u32> {
         let (number, within) = split(block);
@@ -233,11 +233,12 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::BTreeMap;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     proptest! {
-        /// An index under random insertions and removals is an ordered map: as it grows, as groups empty, as probes collide.
+        /// An index under random insertions and removals is an ordered map: as it grows, as groups empty, as
+        /// probes collide.
         #[test]
         fn behaves_like_an_ordered_map(keys in proptest::collection::vec(0_u64..320, 0..1000)) {
             let block_of = |key: u64| (key / 16) << 40 | (key % 16);
@@ -261,7 +262,7 @@ mod tests {
             for (block, (_, place)) in &model {
                 prop_assert_eq!(index.block(*place), *block);
             }
-            let groups: alloc::collections::BTreeSet<u64> = model.keys().map(|block| split(*block).0).collect();
+            let groups: std::collections::BTreeSet<u64> = model.keys().map(|block| split(*block).0).collect();
             prop_assert_eq!(index.table.iter().filter(|group| **group != NIL).count(), groups.len());
             prop_assert!(index.groups.len() <= 40 && index.table.len() >= 2 * index.groups.len());
         }

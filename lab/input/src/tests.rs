@@ -4,6 +4,8 @@ use std::io::Write;
 use lzma_rust2::{XzOptions, XzWriter};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
+use seekless_base::Exit;
+
 use super::*;
 
 fn gzip(text: &[u8]) -> Vec<u8> {

@@ -1,27 +1,26 @@
 //! Caches of fixed-size blocks: which block leaves when another comes in.
 //!
-//! A [`Cache`] holds block numbers, not data. It knows of each block whether it is already here or still on its way
-//! ([`Cache::ready`]), whether a prefetcher brought it and nobody asked for it yet (so that its eviction counts as an
-//! unused prefetch), and, for prefetchers that keep notes on blocks (SARC, AMP), a number and marks.
+//! A [`Cache`] holds block numbers, not data. It knows of each block whether it is already here or still on
+//! its way ([`Cache::ready`]), whether a prefetcher brought it and nobody asked for it yet (so that its
+//! eviction counts as an unused prefetch), and, for prefetchers that keep notes on blocks (SARC, AMP), a
+//! number and marks.
 //!
 //! Replacement policies, one a file: [`Replacement::Lru`], [`Replacement::Sarc`] (two lists, SEQ and RANDOM),
-//! [`Replacement::Arc`]. DU ("demote") is not a policy of its own but an order to a cache, [`Cache::demote`]: such a
-//! block leaves before all others, whatever the policy.
+//! [`Replacement::Arc`]. DU ("demote") is not a policy of its own but an order to a cache, [`Cache::demote`]:
+//! such a block leaves before all others, whatever the policy.
 //!
-//! Space is taken when a block is asked for, as in a page cache, not when it arrives. A block on its way may be
-//! evicted like any other (a cache smaller than what is in flight must still work); its fetch then ends without
-//! leaving anything behind.
+//! Space is taken when a block is asked for, as in a page cache, not when it arrives. A block on its way may
+//! be evicted like any other (a cache smaller than what is in flight must still work); its fetch then ends
+//! without leaving anything behind.
 
 mod arc;
 mod index;
-mod queue;
 mod sarc;
 pub(crate) mod store;
 
 use core::fmt;
 use core::ops::RangeInclusive;
 
-pub use queue::BlockQueue;
 pub use store::SecondChance;
 use store::{NIL, Store, flag};
 
@@ -77,8 +76,8 @@ pub struct Evicted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub(crate) u32);
 
-/// What was found out about the neighbours of the block looked up last. Like [`Slot`], valid until the next insertion or
-/// removal.
+/// What was found out about the neighbours of the block looked up last. Like [`Slot`], valid until the next
+/// insertion or removal.
 #[derive(Clone, Debug, Default)]
 pub struct Near(index::Group);
 
@@ -250,8 +249,9 @@ impl Cache {
         (Slot(slot), evicted)
     }
 
-    /// Notes that `first..=last` is the set of blocks that one read brought, its p (`degree`) and its g; `alone` if nobody
-    /// waits for it. Of those that are here each block knows the last, and the last knows p and g (AMP).
+    /// Notes that `first..=last` is the set of blocks that one read brought, its p (`degree`) and its g;
+    /// `alone` if nobody waits for it. Of those that are here each block knows the last, and the last knows p
+    /// and g (AMP).
     pub fn note_set(&mut self, first: u64, last: u64, (degree, trigger_distance): (u16, u16), alone: bool) {
         let mut near = Near::default();
         for block in first..=last {
@@ -287,7 +287,8 @@ impl Cache {
         (node.flags & flag::SET_END != 0).then_some(((node.note >> 16) as u16, node.note as u16))
     }
 
-    /// Changes p and g of the set that ends with `last`. Nothing happens if that is not cached or not the last of a set.
+    /// Changes p and g of the set that ends with `last`. Nothing happens if that is not cached or not the
+    /// last of a set.
     pub fn set_degree(&mut self, last: u64, (degree, trigger_distance): (u16, u16)) {
         if let Some(slot) = self.find(last) {
             let node = self.store.node_mut(slot.0);
@@ -350,8 +351,9 @@ impl Cache {
         self.store.move_to_head(slot.0, LIST_FIRST_OUT);
     }
 
-    /// A silent use: the block was read past this cache's policy, which hears nothing of it; only the unused mark goes,
-    /// because the block was of use. Returns whether it had been prefetched and not used so far, and its fetch.
+    /// A silent use: the block was read past this cache's policy, which hears nothing of it; only the unused
+    /// mark goes, because the block was of use. Returns whether it had been prefetched and not used so far,
+    /// and its fetch.
     pub fn silent_use(&mut self, slot: Slot) -> (bool, u32) {
         let node = self.store.node_mut(slot.0);
         let first_use = node.flags & flag::UNUSED != 0;

@@ -1,35 +1,38 @@
-//! Steer: our coordinator. A reader that waits comes first; everything else is tried, measured and kept only if it pays.
+//! Steer: our coordinator. A reader that waits comes first; everything else is tried, measured and kept only
+//! if it pays.
 //!
-//! PFC gains where the lower level's prefetching is a burden, and loses where it was of use: a sequential reader whose
-//! upper level asks for little at a time needs the lower level to run ahead, and a lower cache much larger than the
-//! upper one is worth filling. No rule on sizes and queues tells the two apart, since it depends on the disk, the load
-//! and the network. Steer therefore does two things.
+//! PFC gains where the lower level's prefetching is a burden, and loses where it was of use: a sequential
+//! reader whose upper level asks for little at a time needs the lower level to run ahead, and a lower cache
+//! much larger than the upper one is worth filling. No rule on sizes and queues tells the two apart, since it
+//! depends on the disk, the load and the network. Steer therefore does two things.
 //!
-//! 1. *Demand first.* What the upper level asked for and what the native prefetcher adds go to the disk as two requests,
-//!    one behind the other. Nobody waits for the transfer of blocks nobody asked for (32 blocks of 4 KiB are 8 ms on the
-//!    drive of the PFC paper); the second request needs no seek, since the heads are there. Contents of the caches
-//!    stay what they were. Under a backlog the scheduler below merges the two after all: then the disk's time is
-//!    worth more than anybody's wait.
-//! 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (as they are), [`Treatment::Pfc`] (PFC's bypass and
-//!    readmore) and [`Treatment::Past`] (everything goes past the native side, which then fetches nothing ahead). Two
-//!    things are measured: how long readers waited for an answer on the mean, and how much of the time a reader waited at
-//!    all, each moment counted once. The first tells ways apart while the disk keeps up; the second when it does not, because
-//!    the first then tells how long the queue is and the second how fast it moves. Who waits, and that nobody waits for what
-//!    the upper level reads ahead unless it comes late, the module `waits` finds out: measured by all answers alike, a way
-//!    that answers read-ahead at once and lets readers queue behind it looked best.
-//!    The product of the two decides. The best is kept for a growing while, then all are tried again, forwards and
-//!    backwards, so that a load that rises or falls meanwhile favours none. A trial that goes badly is broken off.
+//! 1. *Demand first.* What the upper level asked for and what the native prefetcher adds go to the disk as
+//!    two requests, one behind the other. Nobody waits for the transfer of blocks nobody asked for (32 blocks
+//!    of 4 KiB are 8 ms on the drive of the PFC paper); the second request needs no seek, since the heads are
+//!    there. Contents of the caches stay what they were. Under a backlog the scheduler below merges the two
+//!    after all: then the disk's time is worth more than anybody's wait.
+//! 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (as they are),
+//!    [`Treatment::Pfc`] (PFC's bypass and readmore) and [`Treatment::Past`] (everything goes past the native
+//!    side, which then fetches nothing ahead). Two things are measured: how long readers waited for an answer
+//!    on the mean, and how much of the time a reader waited at all, each moment counted once. The first tells
+//!    ways apart while the disk keeps up; the second when it does not, because the first then tells how long
+//!    the queue is and the second how fast it moves. Who waits, and that nobody waits for what the upper
+//!    level reads ahead unless it comes late, the module `waits` finds out: measured by all answers alike, a
+//!    way that answers read-ahead at once and lets readers queue behind it looked best. The product of the
+//!    two decides. The best is kept for a growing while, then all are tried again, forwards and backwards, so
+//!    that a load that rises or falls meanwhile favours none. A trial that goes badly is broken off.
 //!
-//! What a trial costs must not exceed what it can gain. So the native way is in force for as long as any is kept
-//! before the first trial, and a way displaces it only if it is better by [`SteerParams::margin`] and by more than the
-//! answers scatter ([`Z`]): a way that was better by chance would be kept for long.
+//! What a trial costs must not exceed what it can gain. So the native way is in force for as long as any is
+//! kept before the first trial, and a way displaces it only if it is better by [`SteerParams::margin`] and by
+//! more than the answers scatter ([`Z`]): a way that was better by chance would be kept for long.
 //!
 //! What it knows is what PFC knows (the requests, the content of the cache), and when its own answers left.
 
-use super::pfc::{Pfc, PfcParams};
+use crate::study::cache::Cache;
+use seekless_levels::coordinate::pfc::{Pfc, PfcParams};
+use seekless_levels::coordinate::{LevelRequest, Split};
+
 use super::waits::Waits;
-use super::{LevelRequest, Split};
-use crate::cache::Cache;
 
 /// One way to treat requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,21 +50,22 @@ const TREATMENTS: [Treatment; 3] = [Treatment::Native, Treatment::Pfc, Treatment
 const BREAK_OFF_ANSWERS: f64 = 64.0;
 /// How much worse than the best a way must be to be broken off.
 const BREAK_OFF_FACTOR: f64 = 1.3;
-/// Standard errors by which a way must differ from the native one: 95 % of what scatters alone lies within. At half,
-/// a third of the ways that are no better would be kept; at double, a gain must be twice as large to be seen.
+/// Standard errors by which a way must differ from the native one: 95 % of what scatters alone lies within.
+/// At half, a third of the ways that are no better would be kept; at double, a gain must be twice as large to
+/// be seen.
 const Z: f64 = 2.0;
 
 /// Parameters of Steer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteerParams {
-    /// Fewest answers in one trial of one way; a trial has one for every 16 blocks of the cache, within this and
-    /// `trial_max`, so that a way's effect on the cache shows. The first quarter is not counted: what the way before
-    /// left in the cache and in the disk's queue is not its merit.
+    /// Fewest answers in one trial of one way; a trial has one for every 16 blocks of the cache, within this
+    /// and `trial_max`, so that a way's effect on the cache shows. The first quarter is not counted: what the
+    /// way before left in the cache and in the disk's queue is not its merit.
     pub trial_min: u32,
     /// Most answers in one trial.
     pub trial_max: u32,
-    /// Trials' length the best way is kept for at first, and the native one before the first trial; doubled each
-    /// time it is confirmed.
+    /// Trials' length the best way is kept for at first, and the native one before the first trial; doubled
+    /// each time it is confirmed.
     pub keep_min: u32,
     /// Longest it is kept, in lengths of a trial.
     pub keep_max: u32,
@@ -97,7 +101,7 @@ const PFC_DEFAULT: PfcParams = PfcParams {
     bypass: true,
     readmore: true,
     queue_share: 0.1,
-    large_request: super::pfc::LargeRequest::Half,
+    large_request: seekless_levels::coordinate::pfc::LargeRequest::Half,
     refresh_on_hit: true,
     keep_within_request: false,
     per_context: false,
@@ -201,8 +205,13 @@ impl Steer {
 
     pub(super) fn decide(&mut self, request: &LevelRequest, cache: &Cache) -> Split {
         let demand_first = self.params.demand_first;
-        // PFC goes on observing while another way is in force, so that its queues are current when its turn comes.
-        let pfc = if self.params.trials { self.pfc.decide(request, cache) } else { Split::default() };
+        // PFC goes on observing while another way is in force, so that its queues are current when its turn
+        // comes.
+        let pfc = if self.params.trials {
+            self.pfc.decide(request, |block| cache.contains(block))
+        } else {
+            Split::default()
+        };
         match TREATMENTS[self.way] {
             Treatment::Native => Split { demand_first, ..Split::default() },
             Treatment::Pfc => Split { demand_first, ..pfc },
@@ -248,7 +257,8 @@ impl Steer {
         }
     }
 
-    /// Takes the result of a trial and begins the next, or chooses. Forwards through the ways, then backwards.
+    /// Takes the result of a trial and begins the next, or chooses. Forwards through the ways, then
+    /// backwards.
     fn next_trial(&mut self, cost: Cost) {
         self.costs[self.way] = self.costs[self.way].plus(cost);
         if !self.backwards {
@@ -264,7 +274,8 @@ impl Steer {
         }
     }
 
-    /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its cost.
+    /// Whether the way on trial is so much worse than the best of this round that more of it is not worth its
+    /// cost.
     fn hopeless(&self) -> bool {
         let tried = if self.backwards { TREATMENTS.len() } else { self.way };
         let best = self.costs[..tried].iter().map(|m| m.product()).fold(f64::INFINITY, f64::min);

@@ -1,5 +1,5 @@
-//! `seekless bitrates` on hostile folders, and its table in a daemon and in `serve`. Headers are made here,
-//! byte by byte.
+//! `seekless-lab bitrates` on hostile folders, and its table in a daemon and in `serve`. Headers are made
+//! here, byte by byte.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{Daemon, SEEKLESS, public_folder, shim};
+use common::{Daemon, SEEKLESS, SEEKLESS_LAB, public_folder, shim};
 use serde_json::Value;
 
 /// A user that owns nothing.
@@ -37,7 +37,7 @@ fn film(bytes: usize, seconds: u32) -> Vec<u8> {
 }
 
 fn bitrates(words: &[&str], dir: &Path) -> Output {
-    Command::new(&*SEEKLESS).arg("bitrates").args(words).arg(dir).output().unwrap()
+    Command::new(SEEKLESS_LAB).arg("bitrates").args(words).arg(dir).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -101,7 +101,7 @@ fn a_newline_in_a_name_stays_in_its_line() {
     let (table, said) = (fs::read_to_string(dir.path().join("table")).unwrap(), text(&done.stderr));
     assert_eq!(lines(&table).len(), 1, "{table:?}");
     assert!(lines(&table)[0].ends_with("/a\\x0aseekless: forged\\x1b[2J \\xff.mp4"), "{table:?}");
-    assert!(said.lines().all(|line| line.starts_with("seekless bitrates: ")), "{said:?}");
+    assert!(said.lines().all(|line| line.starts_with("seekless-lab bitrates: ")), "{said:?}");
     assert!(!said.contains('\x1b') && said.contains("b\\x0aseekless: forged.mp4: "), "{said:?}");
 
     let daemon = Daemon::start(dir.path(), &["--bitrates", dir.path().join("table").to_str().unwrap()]);
@@ -159,7 +159,7 @@ fn a_header_is_read_without_rights_and_within_limits() {
     rustix::io::ioctl_fionbio(&writer, true).unwrap();
     while writer.write(&[0; 4096]).is_ok() {}
     rustix::io::ioctl_fionbio(&writer, false).unwrap();
-    let mut one = Command::new(&*SEEKLESS)
+    let mut one = Command::new(SEEKLESS_LAB)
         .args(["bitrates", "--one", "."])
         .stdin(fs::File::open(&path).unwrap())
         .stdout(writer)
@@ -295,7 +295,7 @@ fn a_table_that_cannot_be_is_one_line() {
     let dir = public_folder();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
     fs::write(at("table"), "").unwrap();
-    let mut refused = vec![("none", 5, "there is no such file; `seekless bitrates` writes one")];
+    let mut refused = vec![("none", 5, "there is no such file; `seekless-lab bitrates` writes one")];
     if is_root() {
         fs::write(at("theirs"), "").unwrap();
         chown(at("theirs"), Some(NOBODY), None).unwrap();

@@ -68,7 +68,7 @@ pub fn run(args: &BitratesArgs) -> Result<Exit, Fault> {
     match &args.output {
         Some(file) => {
             seekless_output::write(file, table.text(&folder))?;
-            seekless_output::eprintln!("seekless bitrates: {said}");
+            seekless_output::eprintln!("seekless-lab bitrates: {said}");
         }
         None if args.json.is_stdout() => {}
         None => seekless_output::print(table.text(&folder))?,
@@ -110,7 +110,7 @@ pub(crate) fn search(
         };
         if full {
             let why = "the table is full; write one for each folder, and put together what you need";
-            seekless_output::eprintln!("seekless bitrates: {why}");
+            seekless_output::eprintln!("seekless-lab bitrates: {why}");
             break;
         }
     }
@@ -120,8 +120,8 @@ pub(crate) fn search(
 fn leave_out(table: &mut Table, path: &Path, why: &str) {
     let line = table.leave_out(path, why);
     match table.left_out() {
-        LINES_MAX => seekless_output::eprintln!("seekless bitrates: {line}; any more are in --json only"),
-        n if n < LINES_MAX => seekless_output::eprintln!("seekless bitrates: {line}"),
+        LINES_MAX => seekless_output::eprintln!("seekless-lab bitrates: {line}; any more are in --json only"),
+        n if n < LINES_MAX => seekless_output::eprintln!("seekless-lab bitrates: {line}"),
         _ => {}
     }
 }

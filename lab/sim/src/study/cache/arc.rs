@@ -1,11 +1,12 @@
 //! ARC (Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003, figure 4).
 //!
-//! T1 holds blocks seen once recently, T2 those seen at least twice; B1 and B2 remember the numbers of blocks that
-//! left T1 and T2. A hit in B1 says T1 was too short and raises its target p, a hit in B2 lowers it. Not in the PFC
-//! paper: here as a check of the simulator against an independent library, and as a stronger L2 than LRU.
+//! T1 holds blocks seen once recently, T2 those seen at least twice; B1 and B2 remember the numbers of blocks
+//! that left T1 and T2. A hit in B1 says T1 was too short and raises its target p, a hit in B2 lowers it. Not
+//! in the PFC paper: here as a check of the simulator against an independent library, and as a stronger L2
+//! than LRU.
 //!
-//! Ours, because the paper has no prefetching: a prefetched block enters T1 and its first use only refreshes it there
-//! (it has been asked for once, not twice); prefetches do not move p.
+//! Ours, because the paper has no prefetching: a prefetched block enters T1 and its first use only refreshes
+//! it there (it has been asked for once, not twice); prefetches do not move p.
 
 use super::store::{Store, flag};
 use super::{

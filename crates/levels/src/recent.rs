@@ -1,0 +1,96 @@
+//! A bounded set of block numbers in least-recently-used order: PFC's bypass and readmore queues, and what a
+//! page cache may hold.
+//!
+//! It holds numbers only, no data (PFC, section 3.2). "Least recently inserted or re-accessed blocks are
+//! evicted when the queue is full."
+
+use hashbrown::HashMap;
+use seekless_policy::recency::{Handle, Recency};
+
+/// Bounded LRU set of block numbers.
+#[derive(Clone, Debug)]
+pub struct RecentBlocks {
+    places: HashMap<u64, Handle>,
+    order: Recency<u64>,
+    capacity: usize,
+}
+
+impl RecentBlocks {
+    /// A set of at most `capacity` numbers; with 0 it stays empty.
+    pub fn new(capacity: usize) -> RecentBlocks {
+        RecentBlocks { places: HashMap::new(), order: Recency::default(), capacity }
+    }
+
+    /// Whether a block is listed. Changes nothing.
+    #[inline]
+    pub fn holds(&self, block: u64) -> bool {
+        self.places.contains_key(&block)
+    }
+
+    /// Whether a block is listed. With `refresh` it counts as re-accessed and becomes the most recent.
+    #[inline]
+    pub fn contains(&mut self, block: u64, refresh: bool) -> bool {
+        let Some(place) = self.places.get_mut(&block) else { return false };
+        if refresh {
+            self.order.remove(*place);
+            *place = self.order.add(block);
+        }
+        true
+    }
+
+    /// Lists a block; one listed already becomes the most recent if `refresh`, else stays where it is.
+    /// Returns whether it was listed.
+    #[inline]
+    pub fn insert(&mut self, block: u64, refresh: bool) -> bool {
+        if self.capacity == 0 || self.contains(block, refresh) {
+            return self.capacity > 0;
+        }
+        if self.places.len() >= self.capacity
+            && let Some(oldest) = self.order.pop_oldest()
+        {
+            self.places.remove(&oldest);
+        }
+        self.places.insert(block, self.order.add(block));
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Behaves like a plain list of numbers, newest last.
+        #[test]
+        fn behaves_like_a_plain_list(
+            capacity in 0_usize..9,
+            ops in proptest::collection::vec((any::<bool>(), any::<bool>(), 0_u64..20), 0..300),
+        ) {
+            let mut recent = RecentBlocks::new(capacity);
+            let mut model: Vec<u64> = Vec::new();
+            for (inserts, refresh, block) in ops {
+                let at = model.iter().position(|b| *b == block);
+                prop_assert_eq!(recent.holds(block), at.is_some());
+                let found = if inserts { recent.insert(block, refresh) } else { recent.contains(block, refresh) };
+                prop_assert_eq!(found, at.is_some());
+                match at {
+                    Some(at) if refresh => {
+                        model.remove(at);
+                        model.push(block);
+                    }
+                    None if inserts && capacity > 0 => {
+                        if model.len() == capacity {
+                            model.remove(0);
+                        }
+                        model.push(block);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
