@@ -51,7 +51,8 @@ fn write_file(path: &Path, name: &str, bytes: u64, buffer: &mut [u8]) -> io::Res
     Ok(hex(sum))
 }
 
-fn hex(sum: Sha256) -> String {
+/// A checksum as `sha256sum` writes it.
+pub(crate) fn hex(sum: Sha256) -> String {
     sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -111,6 +111,11 @@ fn roots() -> Vec<PathBuf> {
     above.map(|dir| dir.join(".cache/debian/root")).filter(|root| root.is_dir()).collect()
 }
 
+/// The folder that programs were unpacked into, if there is one.
+pub(crate) fn unpacked() -> Option<PathBuf> {
+    roots().into_iter().next()
+}
+
 /// An unpacked or installed program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {

@@ -114,6 +114,7 @@ impl Clients {
             | Load::Files { .. }
             | Load::Fio { .. }
             | Load::Broker { .. }
+            | Load::Programs { .. }
             | Load::Readers { .. }
             | Load::Command { .. }
             | Load::Drawn {} => {

@@ -23,6 +23,7 @@ pub(crate) mod load;
 pub(crate) mod machines;
 mod preconditions;
 pub(crate) mod probe;
+mod programs;
 mod proof;
 mod readers;
 mod restic;
@@ -38,13 +39,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::memory_group::MemoryGroup;
-use seekless_base::{Exit, Fault};
+use seekless_base::{Bytes, Exit, Fault};
 
 use crate::environment::Environment;
 use crate::guard::{self, Scratch};
 use crate::report::number;
 use crate::results::{Results, Row, SCHEMA};
-use crate::scenario::{Arm, Knob, Load, Point, Scenario, ServerKind, Service};
+use crate::scenario::{Arm, Load, Point, Scenario, ServerKind};
 use crate::terminal::RunProgress;
 
 pub(crate) use disk::LiveDisk;
@@ -64,8 +65,8 @@ pub(crate) struct Bench<'a> {
     pub(crate) root: PathBuf,
     /// What could not be done as the scenario says; each once.
     pub(crate) remarks: Vec<String>,
-    /// What the doctor has recommended for the services run so far.
-    advice: BTreeMap<Service, works::Advice>,
+    /// What the doctor has recommended for the services and programs run so far, by name.
+    advice: BTreeMap<String, works::Advice>,
 }
 
 impl Bench<'_> {
@@ -79,10 +80,15 @@ impl Bench<'_> {
     /// A fresh group for server and daemon, of a name no other has at the time; none where the system does
     /// not let us.
     pub(crate) fn group(&mut self, name: &str) -> Result<Option<MemoryGroup>, Fault> {
+        self.group_of(name, self.scenario.memory)
+    }
+
+    /// The same with another limit.
+    fn group_of(&mut self, name: &str, limit: Bytes) -> Result<Option<MemoryGroup>, Fault> {
         if !self.ground.groups {
             return Ok(None);
         }
-        MemoryGroup::create(name, self.scenario.memory.0)
+        MemoryGroup::create(name, limit.0)
             .map(Some)
             .map_err(|e| Fault::new(Exit::Permission, format!("cannot make a memory control group: {e}")))
     }
@@ -129,7 +135,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     preconditions::sweep();
 
     let mut points = scenario.points();
-    if let Some(axis) = scenario.axis.as_ref().filter(|axis| axis.knobs.contains(&Knob::Service)) {
+    if let Some(axis) = scenario.axis.as_ref().filter(|axis| axis.is_of_servers()) {
         // The arms of a service are neighbours in time, in every repetition.
         points.sort_by_key(|point| axis.values.iter().position(|value| Some(value) == point.x.as_ref()));
     }
@@ -139,7 +145,9 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
         apart::finish(&mut results, out)?;
         return Ok(results);
     }
-    let progress = RunProgress::new(points.len() as u64 * u64::from(scenario.repetitions));
+    let runs = |point: &&Point, repetition: u32| repetition == 0 || !point.arm.once;
+    let planned = (0..scenario.repetitions).map(|n| points.iter().filter(|p| runs(p, n)).count() as u64);
+    let progress = RunProgress::new(planned.sum());
     let scratch = Scratch::new()?;
     let mut results = blank(name, scenario, quick, &points);
 
@@ -148,7 +156,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     let file = out.join("results.json");
     let mut position = 0;
     for repetition in 0..scenario.repetitions {
-        let mut order: Vec<&Point> = points.iter().collect();
+        let mut order: Vec<&Point> = points.iter().filter(|point| runs(point, repetition)).collect();
         if repetition % 2 == 1 {
             order.reverse();
         }
@@ -169,6 +177,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
                 Load::Files { .. } => files::run(&mut bench, point, &mut row)?,
                 Load::Fio { .. } => fio::run(&mut bench, point, &mut row)?,
                 Load::Broker { .. } => broker::run(&mut bench, point, &mut row)?,
+                Load::Programs { .. } => programs::run(&mut bench, point, &mut row)?,
                 Load::Readers { .. } => works::run(&mut bench, point, &mut row)?,
                 _ => serve::run(&mut bench, point, &mut row)?,
             }

@@ -96,7 +96,7 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
             "this scenario needs the right to a block device and to watch it: run it as root",
         ));
     }
-    if !root && matches!(scenario.load, Load::Readers { .. }) {
+    if !root && matches!(scenario.load, Load::Readers { .. } | Load::Programs { .. }) {
         return Err(permission(
             "this scenario starts servers that give up root, and watches them: run it as root",
         ));

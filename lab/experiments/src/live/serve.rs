@@ -59,6 +59,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         | Load::Files { .. }
         | Load::Fio { .. }
         | Load::Broker { .. }
+        | Load::Programs { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
         | Load::Drawn {} => (0.0, false),

@@ -28,8 +28,8 @@ const DOCTOR_PATIENCE: Duration = Duration::from_secs(20);
 /// What the doctor recommends for a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
-    door: Door,
-    why: String,
+    pub(super) door: Door,
+    pub(super) why: String,
 }
 
 /// Runs one arm and fills its row.
@@ -63,7 +63,7 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
     };
     let warmup_s = warmup_behind_s.filter(|_| service.is_behind_another()).unwrap_or(warmup_s);
     let mut arm = point.arm.clone();
-    let advice = match (arm.mode, bench.advice.get(&service)) {
+    let advice = match (arm.mode, bench.advice.get(service.name())) {
         (None, _) => None,
         (Some(_), _) if arm.door != Door::Shim => {
             Some(Advice { door: arm.door, why: "the scenario asks for it".into() })
@@ -123,8 +123,8 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
     serve::account_disks(row, &[stats]);
     serve::account_daemon(row, helper.as_mut());
     if advice.is_none() {
-        let advice = ask(&running, bench.scratch.path())?;
-        bench.advice.insert(service, advice);
+        let advice = ask(&running.server.pids(), bench.scratch.path())?;
+        bench.advice.insert(service.name().into(), advice);
     }
     let outcome = readers.finish();
     row.metrics.insert("failed".into(), outcome.failed as f64);
@@ -143,13 +143,14 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
 fn ask_unloaded(bench: &mut Bench<'_>, service: Service, row: &Row) -> Result<Advice, Fault> {
     let dir = bench.scratch.dir(&format!("asked{}", row.position))?;
     let site = Site { dir: &dir, root: &bench.root, env: &[], options: &[], group: None, tls: false };
-    ask(&Running::start(service, &site, &library(bench)?)?, bench.scratch.path())
+    let running = Running::start(service, &site, &library(bench)?)?;
+    ask(&running.server.pids(), bench.scratch.path())
 }
 
-/// What the doctor says of the service's processes. A preload suits only where it suits all of them.
-fn ask(running: &Running, scratch: &Path) -> Result<Advice, Fault> {
+/// What the doctor says of these processes. A preload suits only where it suits all of them.
+pub(super) fn ask(pids: &[u32], scratch: &Path) -> Result<Advice, Fault> {
     let mut said = Vec::new();
-    for pid in running.server.pids().into_iter().take(ASKED_MAX) {
+    for pid in pids.iter().take(ASKED_MAX) {
         let command = tools::command(&["doctor", "--json", "--pid", &pid.to_string()])?;
         match run_json("doctor", command, DOCTOR_PATIENCE, scratch) {
             Ok(report) => said.push(report),
@@ -183,7 +184,7 @@ fn join(said: &[Value]) -> Result<Advice, Fault> {
 }
 
 /// Every file of the library, with its size.
-fn library(bench: &Bench<'_>) -> Result<Vec<(String, u64)>, Fault> {
+pub(super) fn library(bench: &Bench<'_>) -> Result<Vec<(String, u64)>, Fault> {
     let manifest: &Path = &bench.scratch.path().join("manifest.txt");
     let text = std::fs::read_to_string(manifest)
         .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", manifest.display())))?;

@@ -14,7 +14,7 @@ use super::{entries, number};
 use crate::metric;
 use crate::record::{Record, Recorded, folder_of_records};
 use crate::results::Results;
-use crate::scenario::{self, Axis, Knob, Scenario};
+use crate::scenario::{self, Axis, Scenario};
 
 /// Folder of the pages in a checkout.
 pub const FOLDER: &str = "docs/results";
@@ -281,9 +281,7 @@ fn run_of(text: &mut String, results: &Results, run: &Recorded) {
     match &results.scenario.axis {
         // The remarks have a line for each constant.
         Some(_) if results.scenario.sim.constants.is_some() => {}
-        Some(axis) if axis.knobs.contains(&Knob::Service) => {
-            *text += &super::works::page(results).unwrap_or_default()
-        }
+        Some(axis) if axis.is_of_servers() => *text += &super::works::page(results).unwrap_or_default(),
         Some(axis) => {
             for name in tabled(&results.scenario) {
                 by_axis(text, results, axis, name);

@@ -1,45 +1,53 @@
-//! The table of `works-with`: one line a server.
-
-use std::fmt::Write;
+//! The tables of `works-with` and `works-with-nodes`: one line a server or program.
 
 use super::number;
 use crate::check::Statistic;
 use crate::results::{Results, Row};
-use crate::scenario::{Knob, Service};
+use crate::scenario::{Arm, Load, Service};
 
-/// Header and one line a server; nothing where the axis has no services.
+/// Header and one line a server or program; nothing where the axis has none. The gain is over the last of the
+/// arms without Seekless.
 fn lines(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
-    let axis = results.scenario.axis.as_ref().filter(|axis| axis.knobs.contains(&Knob::Service))?;
-    let without = results.scenario.arms.iter().find(|arm| arm.mode.is_none())?;
+    let axis = results.scenario.axis.as_ref().filter(|axis| axis.is_of_servers())?;
+    let without: Vec<&Arm> = results.scenario.arms.iter().filter(|arm| arm.mode.is_none()).collect();
     let with = results.scenario.arms.iter().find(|arm| arm.mode.is_some())?;
-    let header = ["server", "clients", "door", &without.name, &with.name, "gain", "wrong bytes", "remark"];
+    let base = without.last()?;
+    let programs = match &results.scenario.load {
+        Load::Programs { program } => Some(program),
+        _ => None,
+    };
+    let mut header = vec![axis.label.clone()];
+    header.extend(programs.is_none().then(|| "clients".into()));
+    header.push("door".into());
+    header.extend(without.iter().map(|arm| arm.name.clone()));
+    let wrong = programs.map_or(("wrong bytes", "wrong_bytes"), |_| ("wrong files", "wrong_files"));
+    header.extend([&with.name, "gain", wrong.0, "remark"].map(String::from));
     let main = results.scenario.main_metric();
     let line = |x: &String| {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.x.as_ref() == Some(x)).collect();
         let word = |name: &str| rows.iter().find_map(|row| row.words.get(name)).cloned();
         let sum = |metric: &str| -> f64 { rows.iter().filter_map(|row| row.metrics.get(metric)).sum() };
         let median = |arm: &str| results.median(arm, Some(x), main);
-        let title = x.parse::<Service>().map_or(x.clone(), |service| service.title().to_string());
-        let mut remark = Vec::new();
-        if let Some(reason) = word("reason") {
-            remark.push(reason);
-        }
+        let title = match programs {
+            Some(all) => all.iter().find(|program| program.name == *x).map(|program| program.title.clone()),
+            None => x.parse::<Service>().ok().map(|service| service.title().to_string()),
+        };
+        let mut remark: Vec<String> = [word("remark"), word("reason")].into_iter().flatten().collect();
         if sum("failed") > 0.0 {
             let why = word("failure").unwrap_or_default();
             remark.push(format!("{} answers failed: {why}", number(sum("failed"))));
         }
-        vec![
-            named(&title, word("version")),
-            word("client").unwrap_or_default(),
-            word("door").unwrap_or_default(),
-            median(&without.name).map_or("-".into(), number),
-            median(&with.name).map_or("-".into(), number),
-            gain(&rows, &without.name, &with.name, main).unwrap_or("-".into()),
-            if median(&with.name).is_some() { number(sum("wrong_bytes")) } else { "-".into() },
-            remark.join("; "),
-        ]
+        let mut cells = vec![named(&title.unwrap_or(x.clone()), word("version"))];
+        cells.extend(programs.is_none().then(|| word("client").unwrap_or_default()));
+        cells.push(word("door").unwrap_or_default());
+        let arms = without.iter().copied().chain([with]);
+        cells.extend(arms.map(|arm| median(&arm.name).map_or("-".into(), number)));
+        cells.push(gain(&rows, &base.name, &with.name, main).unwrap_or("-".into()));
+        cells.push(if median(&with.name).is_some() { number(sum(wrong.1)) } else { "-".into() });
+        cells.push(remark.join("; "));
+        cells
     };
-    Some((header.map(String::from).to_vec(), axis.values.iter().map(line).collect()))
+    Some((header, axis.values.iter().map(line).collect()))
 }
 
 /// A server with its version behind its own name: `HAProxy 2.6, then nginx`.
@@ -75,7 +83,9 @@ pub(super) fn page(results: &Results) -> Option<String> {
     };
     let mut text = String::from("\nThroughput in MB/s, median of the repetitions.\n\n");
     text += &line(&header);
-    let _ = writeln!(text, "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |");
+    let figures = |name: &String| !["clients", "door", "remark"].contains(&name.as_str());
+    let rule = |(i, name): (usize, &String)| if i > 0 && figures(name) { "---:" } else { "---" };
+    text += &line(&header.iter().enumerate().map(|column| rule(column).into()).collect::<Vec<_>>());
     text.extend(lines.iter().map(|cells| line(cells)));
     Some(text)
 }
@@ -128,5 +138,28 @@ mod tests {
         }
         assert!(page(&results).unwrap().contains("4 answers failed: the connection broke"));
         assert!(page(&made_up("closed-loop")).is_none());
+    }
+
+    #[test]
+    fn programs_have_both_baselines_and_gain_over_the_newer() {
+        let mut results = made_up("works-with-nodes");
+        let axis = results.scenario.axis.clone().unwrap();
+        for row in &mut results.rows {
+            let mb_s = match row.arm.as_str() {
+                "with Seekless" => 60.0,
+                "as shipped" => 40.0,
+                _ => 10.0,
+            };
+            row.metrics.insert("mb_s".into(), mb_s);
+            row.metrics.insert("wrong_files".into(), 0.0);
+            row.words.insert("remark".into(), "why".into());
+        }
+        let text = page(&results).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(lines.len(), axis.values.len() + 2);
+        assert!(
+            lines[0].starts_with("| program | door | as shipped, Linux before 6.17 | as shipped | with Seek")
+        );
+        assert!(lines[2].ends_with("|  | 10 | 40 | 60 | 1.5 | 0 | why |"), "{}", lines[2]);
     }
 }

@@ -136,6 +136,7 @@ scenarios![
     "viewers",
     "watch-sessions",
     "works-with",
+    "works-with-nodes",
 ];
 
 /// Every scenario's name and text, in the order of their names.
@@ -240,6 +241,7 @@ mod tests {
                 "small-files",
                 "small-files-200k",
                 "works-with",
+                "works-with-nodes",
             ];
             if judges.contains(name) {
                 continue;

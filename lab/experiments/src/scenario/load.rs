@@ -6,6 +6,8 @@ use seekless_base::Bytes;
 use seekless_model::workload::handler::Handler;
 use serde::{Deserialize, Serialize};
 
+use super::Program;
+
 /// The kinds of load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
@@ -196,6 +198,12 @@ pub enum Load {
         /// Simulated: what the programs do beside reading; without it nothing.
         work: Option<ProgramWork>,
     },
+    /// Programs, each of which reads its data to the end; an axis with the knob `program` chooses. Reports
+    /// the completion time. Live only.
+    Programs {
+        /// All that the axis may name; the one it chose.
+        program: Vec<Program>,
+    },
 }
 
 /// The time of programs that read files, beside their reads: as the same programs take it on the machine of
@@ -233,7 +241,11 @@ impl Load {
                 *behind_s = behind_s.max(*warmup_s);
                 *duration_s = duration.unwrap_or(*duration_s);
             }
-            Load::Diff { .. } | Load::Files { .. } | Load::Command { .. } | Load::Drawn {} => {}
+            Load::Diff { .. }
+            | Load::Files { .. }
+            | Load::Programs { .. }
+            | Load::Command { .. }
+            | Load::Drawn {} => {}
         }
     }
 
@@ -278,6 +290,7 @@ impl Load {
             | Load::Search { .. }
             | Load::Command { .. }
             | Load::Files { .. }
+            | Load::Programs { .. }
             | Load::Drawn {} => {}
         }
     }
@@ -296,6 +309,16 @@ impl Load {
             return Err("the knob `handler` needs a load of kind `handlers`".into());
         };
         *handler = name.parse()?;
+        Ok(())
+    }
+
+    /// Leaves this program alone.
+    pub(super) fn choose_program(&mut self, name: &str) -> Result<(), String> {
+        let Load::Programs { program: all } = self else {
+            return Err("the knob `program` needs a load of kind `programs`".into());
+        };
+        let chosen = all.iter().find(|program| program.name == name).cloned();
+        *all = vec![chosen.ok_or_else(|| format!("no [[load.program]] is called `{name}`"))?];
         Ok(())
     }
 
@@ -339,6 +362,7 @@ impl Load {
                 | Load::Files { .. }
                 | Load::Fio { .. }
                 | Load::Broker { .. }
+                | Load::Programs { .. }
                 | Load::Readers { .. }
                 | Load::Command { .. }
         )

@@ -9,6 +9,7 @@ mod builtin;
 mod constants;
 mod load;
 mod machine;
+mod program;
 mod service;
 mod validate;
 
@@ -27,6 +28,7 @@ pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};
 pub use load::{Load, ProgramWork};
 pub use machine::Machine;
+pub use program::Program;
 pub use service::{Protocol, Service};
 
 use crate::check::Check;
@@ -211,6 +213,8 @@ pub enum Knob {
     Server,
     /// A service of a load of kind `readers`: `nginx`, `samba`, ...
     Service,
+    /// A program of a load of kind `programs`.
+    Program,
     /// File system: `ext4`, `xfs`, `btrfs`. Each value is a disk of its own.
     Fs,
     /// How several disks make one folder ([`Joined`]). Each value has disks of its own.
@@ -473,6 +477,11 @@ pub struct Point {
 }
 
 impl Axis {
+    /// Whether its values are servers or programs, each of which has its own line of a table.
+    pub(crate) fn is_of_servers(&self) -> bool {
+        self.knobs.iter().any(|knob| matches!(knob, Knob::Service | Knob::Program))
+    }
+
     /// As [`Knob::turn`], with the axis' own knowledge.
     ///
     /// # Errors
@@ -515,6 +524,7 @@ impl Knob {
             Knob::Scheduler => arm.scheduler = Some(value.to_string()),
             Knob::Server => arm.server = Some(value.parse()?),
             Knob::Service => arm.service = Some(value.parse()?),
+            Knob::Program => load.choose_program(value)?,
             Knob::Fs => arm.fs = Some(value.to_string()),
             Knob::Joined => arm.joined = Some(value.parse()?),
             Knob::Set if value == "one" => arm.set = None,

@@ -91,6 +91,7 @@ impl Scenario {
             metric::find(name)?;
         }
         self.validate_readers()?;
+        self.validate_programs()?;
         self.validate_arms()?;
         self.validate_axis()?;
         for name in &self.metrics {
@@ -285,6 +286,23 @@ impl Scenario {
         let drive =
             seekless_model::drive::catalogue::find(&self.disks[0].drive).map_err(|e| e.to_string())?;
         super::arm::written_mb_s(rate, &drive).map(drop)
+    }
+
+    /// Programs are chosen by the axis, by names that are there once.
+    fn validate_programs(&self) -> Result<(), String> {
+        let swept = self.axis.as_ref().is_some_and(|a| a.knobs.contains(&super::Knob::Program));
+        let Load::Programs { program: all } = &self.load else { return Ok(()) };
+        if self.disks.len() != 1 || self.sim.not.is_none() || !swept {
+            return Err("programs: one disk, `sim.not`, and an axis with the knob `program`".into());
+        }
+        let mut names = HashSet::new();
+        for program in all {
+            program.validate()?;
+            if !names.insert(&program.name) {
+                return Err(format!("two programs are called `{}`", program.name));
+            }
+        }
+        Ok(())
     }
 
     fn validate_fio(&self) -> Result<(), String> {

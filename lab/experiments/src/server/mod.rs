@@ -14,7 +14,7 @@ mod seekless;
 mod service;
 
 pub(crate) use seekless::REPORT;
-pub(crate) use service::{Running, Wanted, version as service_version};
+pub(crate) use service::{Running, Wanted, first_version, version as service_version};
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

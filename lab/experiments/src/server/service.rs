@@ -395,7 +395,7 @@ pub(crate) fn version(service: Service) -> Option<String> {
 }
 
 /// The first word of digits and dots, as `1.22.1`.
-fn first_version(text: &str) -> Option<String> {
+pub(crate) fn first_version(text: &str) -> Option<String> {
     let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
     let dotted = |word: &&str| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit());
     words.map(|word| word.trim_end_matches('.')).find(dotted).map(String::from)

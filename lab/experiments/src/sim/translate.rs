@@ -371,6 +371,7 @@ fn load(words: &mut Words, load: &Load, repetition: u32) {
         Load::Files { .. }
         | Load::Fio { .. }
         | Load::Broker { .. }
+        | Load::Programs { .. }
         | Load::Downloads { .. }
         | Load::Readers { .. }
         | Load::Command { .. }
