@@ -19,6 +19,11 @@ fn catalogue() -> Catalogue {
 }
 
 /// So many clients of nginx with threads, and a writer.
+/// So many clients in a closed loop, each behind a link of so many bits a second.
+fn behind_links(clients: u32, spec: ClosedSpec, link: u64) -> Load {
+    Load::Closed { clients, spec, other_disks: OtherDisks::Busy, link: Some(link) }
+}
+
 fn config(clients: u32, rate_mb: f64, sync_every: Option<Bytes>) -> Config {
     Config {
         disks: vec![DiskConfig {
@@ -160,7 +165,7 @@ fn what_a_recorder_asks_for_beyond_its_disk_is_lost_and_every_segment_is_counted
 fn a_search_finds_the_slowest_viewers_beside_which_segments_are_missed() {
     let mut config = recorder(48, 15.0);
     let spec = ClosedSpec { random_start: true, ..ClosedSpec::default() };
-    config.load = Load::Closed { clients: 48, spec, link: Some(40_000_000) };
+    config.load = behind_links(48, spec, 40_000_000);
     let plan = serving::search::MissedSearch { missed: 0.1, precision: 0.1, runs: 8 };
     let mut told = Vec::new();
     let missed = |report: &Report| report.recorder().unwrap().missed;
@@ -173,15 +178,14 @@ fn a_search_finds_the_slowest_viewers_beside_which_segments_are_missed() {
     assert_eq!(lowest, Some(link), "{told:?}");
     assert!(missed(&found) >= 0.1, "{told:?}");
     // Without links there is nothing to search for.
-    let greedy =
-        Config { load: Load::Closed { clients: 1, spec: ClosedSpec::default(), link: None }, ..config };
+    let greedy = Config { load: Load::closed(1, ClosedSpec::default()), ..config };
     assert!(serving::search_missed(&greedy, &catalogue(), &plan, |_, _| ()).is_err());
 }
 
 #[test]
 fn clients_of_a_closed_loop_take_no_more_than_their_links_carry() {
     let mut config = config(10, 5.0, None);
-    config.load = Load::Closed { clients: 10, spec: ClosedSpec::default(), link: Some(8_000_000) };
+    config.load = behind_links(10, ClosedSpec::default(), 8_000_000);
     let (report, _) = run(&config);
     assert!((9.0..10.5).contains(&report.mb_per_s), "{} MB/s of 10", report.mb_per_s);
 }

@@ -397,7 +397,11 @@ pub(crate) fn diagnose(facts: &Facts, daemon: DaemonState, doors: Doors) -> Proc
     let has = |kinds: &[&str]| findings.iter().any(|f| kinds.contains(&f.kind));
     let preloadable = !has(&["go", "static", "at_secure"]);
     let seen = !has(&["io_uring", "aio", "mmap", "sandbox", "isolated"]);
-    let process = Process { hooked, preloadable, seen, long_calls: facts.long_calls };
+    let half_heard = match facts.long_calls {
+        true => Some("a whole file sent by one call"),
+        false => has(&["mmap"]).then_some("a mapped file"),
+    };
+    let process = Process { hooked, preloadable, seen, half_heard };
     let mut recommendation = for_process(process, doors);
     if let Some(other) = daemon.without_hook.as_ref().filter(|_| !hooked) {
         // Findings that affect only the shim do not affect the other doors.

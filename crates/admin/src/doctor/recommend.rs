@@ -80,13 +80,13 @@ pub(super) struct Process {
     pub(super) preloadable: bool,
     /// Whether its reads go through calls that the shim sees.
     pub(super) seen: bool,
-    /// Whether it sends whole files by one call. `watch` sees the beginning of such a call, `observe` sees
-    /// every page.
-    pub(super) long_calls: bool,
+    /// What `watch` hears only the beginning of, and `observe` every page: whole files sent by one call, or
+    /// mapped files.
+    pub(super) half_heard: Option<&'static str>,
 }
 
 pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
-    let Process { hooked, preloadable, seen, long_calls } = process;
+    let Process { hooked, preloadable, seen, half_heard } = process;
     if hooked && seen {
         return none("it is hooked and reads through calls the shim sees");
     }
@@ -97,26 +97,26 @@ pub(super) fn for_process(process: Process, doors: Doors) -> Recommendation {
     }
     let cannot =
         if seen { "nothing can be preloaded into it" } else { "a preload does not see part of its reads" };
-    match (doors.watch, doors.observe) {
-        (Ok(()), Ok(())) if long_calls => Recommendation {
+    match (doors.watch, doors.observe, half_heard) {
+        (Ok(()), Ok(()), Some(what)) => Recommendation {
             first: String::new(),
             way: "observe",
             command: OBSERVE.into(),
-            why: format!("{cannot}, and of a whole file sent by one call `watch` hears only the beginning"),
+            why: format!("{cannot}, and of {what} `watch` hears only the beginning"),
         },
-        (Ok(()), _) => Recommendation {
+        (Ok(()), ..) => Recommendation {
             first,
             way: "watch",
             command: "seekless watch DIR ...".into(),
             why: format!("{cannot}, and this kernel announces every read"),
         },
-        (Err(not), Ok(())) => Recommendation {
+        (Err(not), Ok(()), _) => Recommendation {
             first: String::new(),
             way: "observe",
             command: OBSERVE.into(),
             why: format!("{cannot}, and {not}, but this kernel reports every read"),
         },
-        (Err(not), Err(_)) => Recommendation {
+        (Err(not), Err(_), _) => Recommendation {
             first,
             way: "tune",
             command: "seekless disk tune --apply DEV".into(),
@@ -179,17 +179,21 @@ mod tests {
         let doors = |watch, observe| Doors { watch, observe };
         let (all, neither) = (doors(Ok(()), Ok(())), doors(Err("no"), Err("no")));
         let way = |hooked, preloadable, seen, doors| {
-            for_process(Process { hooked, preloadable, seen, long_calls: false }, doors).way
+            for_process(Process { hooked, preloadable, seen, half_heard: None }, doors).way
         };
         assert_eq!(way(true, true, true, all), "none");
         assert_eq!(way(false, true, true, all), "shim");
         assert_eq!(way(false, false, true, all), "watch", "Go, static, set-uid");
-        assert_eq!(way(true, true, false, all), "watch", "io_uring, maps");
+        assert_eq!(way(true, true, false, all), "watch", "io_uring");
         assert_eq!(way(false, false, true, doors(Err("no"), Ok(()))), "observe", "a kernel before 6.14");
         assert_eq!(way(false, false, true, neither), "tune");
         let long = |preloadable, doors| {
-            for_process(Process { hooked: false, preloadable, seen: true, long_calls: true }, doors).way
+            let half_heard = Some("a whole file sent by one call");
+            for_process(Process { hooked: false, preloadable, seen: true, half_heard }, doors).way
         };
+        let mapped =
+            Process { hooked: true, preloadable: true, seen: false, half_heard: Some("a mapped file") };
+        assert_eq!(for_process(mapped, all).way, "observe", "faults make no call");
         assert_eq!(long(true, all), "shim", "it sends in parts");
         assert_eq!(long(false, all), "observe");
         assert_eq!(long(false, doors(Ok(()), Err("no"))), "watch");

@@ -127,7 +127,7 @@ pub fn search_missed(
     search: &MissedSearch,
     mut told: impl FnMut(u64, &Report),
 ) -> Result<(u64, Report), String> {
-    let Load::Closed { link: Some(highest), clients, spec } = &config.load else {
+    let Load::Closed { link: Some(highest), clients, spec, other_disks } = &config.load else {
         return Err("the load has no clients in a closed loop with links; give closed-link=".into());
     };
     if config.writer.is_none_or(|w| w.recorder.is_none()) {
@@ -138,7 +138,8 @@ pub fn search_missed(
     let mut found: Option<(u64, Report)> = None;
     while let Some(rate) = bisection.rate() {
         let link = rate as u64;
-        let load = Load::Closed { link: Some(link), clients: *clients, spec: spec.clone() };
+        let (clients, spec, other_disks) = (*clients, spec.clone(), *other_disks);
+        let load = Load::Closed { link: Some(link), clients, spec, other_disks };
         let report = run(&Config { load, ..config.clone() }, catalogue)?;
         told(link, &report);
         let good = report.recorder().is_none_or(|r| r.missed < search.missed);
