@@ -253,8 +253,7 @@ impl Memory {
         }
         let step = self.constants.budget_step;
         if self.too_many() || limit.tasks_wait {
-            let held = if self.dated > 0.0 { self.turned_over / self.dated } else { f64::INFINITY };
-            self.wall = self.part.min(held / limit.bytes.0.max(1) as f64);
+            self.wall = self.part.min(self.held() / limit.bytes.0.max(1) as f64);
             self.part = self.wall * (1.0 - step);
             self.answered = now;
             (self.evicted, self.dated, self.turned_over) = (0.0, 0.0, 0.0);
@@ -273,6 +272,13 @@ impl Memory {
         if !self.is_short() {
             self.horizon = None;
         }
+    }
+
+    /// Mean over the evicted bytes of what memory held when they left: the bytes read since they were
+    /// fetched. Where that is not known, all that was assumed.
+    fn held(&self) -> f64 {
+        let undated = (self.evicted - self.dated).max(0.0) * self.capacity() as f64;
+        if self.evicted > 0.0 { (self.turned_over + undated) / self.evicted } else { f64::INFINITY }
     }
 
     fn count(&mut self, seen: Seen) {

@@ -254,6 +254,26 @@ fn what_was_read_since_bytes_came_that_are_gone_says_how_much_memory_there_is() 
 }
 
 #[test]
+fn a_page_that_is_gone_soon_says_little_beside_many_that_had_been_read() {
+    let mut b = Bench::new(1 << 30);
+    let mut plays = [(1, 0), (2, 0)];
+    for _ in 0..12 {
+        b.play(&mut plays, 2);
+        b.report(1 << 30);
+    }
+    let file = |ino| FileId { dev: 8, ino };
+    b.tell(Event::Missing { file: file(1), offset: 4 * M, len: 16 * M });
+    assert_eq!(b.engine.stats().bytes_evicted_unused, 0);
+    b.tell(Event::Missing { file: file(2), offset: plays[1].1, len: 4 * K });
+    // The piece around it is read again.
+    let soon = b.engine.stats().bytes_evicted_unused;
+    assert!((1..=2 * M).contains(&soon), "{soon}");
+    b.report(1 << 30);
+    let capacity = b.engine.stats().memory.capacity_bytes;
+    assert!((750 * M..950 * M).contains(&capacity), "{} MiB", capacity / M);
+}
+
+#[test]
 fn nonsense_leaves_little_memory_and_no_less() {
     for bytes in [0, 1, u64::MAX] {
         let mut b = Bench::new(bytes);
