@@ -9,7 +9,7 @@ use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::{
-    self, Config, KernelConfig, Load, RecorderLoad, Report, WriterLoad, WriterReport, scheduler,
+    self, Config, KernelConfig, Load, OtherDisks, RecorderLoad, Report, WriterLoad, WriterReport, scheduler,
 };
 
 const DRIVE: &str = "wd-red-1tb";

@@ -3,8 +3,8 @@
 //!
 //! The broker fills its log once a run, so that every arm finds the same one. It and the arm's daemon are in
 //! the arm's control group; the clients, one Java program, stand for other machines and are not. A broker
-//! does not sync what it writes: the kernel writes it back. It sends with `sendfile` from its network threads,
-//! which answer producers as well, so one that waits for the disk holds up both.
+//! does not sync what it writes: the kernel writes it back. It sends with `sendfile` from its network
+//! threads, which answer producers as well, so one that waits for the disk holds up both.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};

@@ -145,9 +145,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
         apart::finish(&mut results, out)?;
         return Ok(results);
     }
-    let runs = |point: &&Point, repetition: u32| repetition == 0 || !point.arm.once;
-    let planned = (0..scenario.repetitions).map(|n| points.iter().filter(|p| runs(p, n)).count() as u64);
-    let progress = RunProgress::new(planned.sum());
+    let progress = RunProgress::new(points.len() as u64 * u64::from(scenario.repetitions));
     let scratch = Scratch::new()?;
     let mut results = blank(name, scenario, quick, &points);
 
@@ -156,7 +154,7 @@ pub(crate) fn run(name: &str, scenario: &Scenario, quick: bool, out: &Path) -> R
     let file = out.join("results.json");
     let mut position = 0;
     for repetition in 0..scenario.repetitions {
-        let mut order: Vec<&Point> = points.iter().filter(|point| runs(point, repetition)).collect();
+        let mut order: Vec<&Point> = points.iter().collect();
         if repetition % 2 == 1 {
             order.reverse();
         }

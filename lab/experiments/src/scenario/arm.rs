@@ -151,9 +151,6 @@ pub struct Arm {
     pub read_ahead_kb: Option<u32>,
     /// Largest request the block layer makes, KiB; cut to what the device allows.
     pub max_sectors_kb: Option<u32>,
-    /// Run in the first repetition only: what is shown beside the comparison and is slow.
-    #[serde(default)]
-    pub once: bool,
     /// Run once, not at every axis value (the paper's columns labelled V).
     #[serde(default)]
     pub fixed: bool,

@@ -143,8 +143,9 @@ pub enum Load {
         /// Files a tree.
         files: u32,
     },
-    /// A broker (Kafka) whose log is on the disk: producers, consumers that follow what is written, and consumers
-    /// that each catch up with a partition of their own, from a place of its own on, over and over. Live only.
+    /// A broker (Kafka) whose log is on the disk: producers, consumers that follow what is written, and
+    /// consumers that each catch up with a partition of their own, from a place of its own on, over and over.
+    /// Live only.
     Broker {
         /// Consumers that catch up, and partitions that have a backlog.
         clients: u32,
