@@ -15,8 +15,9 @@
 //! The driver reports how much memory there is ([`MemoryLimit`]). Evictions correct it, because the servers
 //! may be in a cgroup of their own with less, or others may need it: none of the bytes that should have been
 //! kept should be missing. If more than a piece of them is, memory holds no more than what was read since
-//! those bytes came, and a tenth less than was assumed. The assumed memory grows again as a congestion window
-//! does (Ha, Rhee and Xu 2008, CUBIC): quickly to nine tenths of where that happened, then slowly.
+//! those bytes came (all that was assumed, for bytes already read, which have no date), and a tenth less than
+//! was assumed. The assumed memory grows again as a congestion window does (Ha, Rhee and Xu 2008, CUBIC):
+//! quickly to nine tenths of where that happened, then slowly.
 
 use alloc::collections::VecDeque;
 
