@@ -171,7 +171,7 @@ pub(crate) mod tests {
             for published in &results.scenario.published {
                 assert!(html.contains(&number(published.value)), "{name}: {}", published.value);
             }
-            assert!(comparison(&results, 200).contains(&results.scenario.arms[0].name));
+            assert!(comparison(&results, 200).contains(&results.scenario.arms[0].name), "{name}");
             assert!(outcomes(&results, 200).contains(&results.scenario.checks[0].name[..10]));
         }
     }
