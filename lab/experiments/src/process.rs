@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::memory_group::MemoryGroup;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::spawn;
 
+use crate::memory_group::MemoryGroup;
 use crate::{guard, tools};
 
 /// A process is asked with SIGTERM to end; after this long it is told with SIGKILL.

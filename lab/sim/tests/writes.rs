@@ -4,12 +4,12 @@ use seekless_base::{Bytes, Nanos};
 use seekless_model::drive::catalogue as drives;
 use seekless_model::drive::set::SetSpec;
 use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
-use seekless_model::workload::closed::ClosedSpec;
+use seekless_model::workload::closed::{ClosedSpec, OtherDisks};
 use seekless_policy::{AheadConfig, Config as PolicyConfig, Mode};
 use seekless_sim::serving::config::{Costs, DiskConfig, EngineConfig, ServerModel};
 use seekless_sim::serving::profile::profile_of;
 use seekless_sim::serving::{
-    self, Config, KernelConfig, Load, OtherDisks, RecorderLoad, Report, WriterLoad, WriterReport, scheduler,
+    self, Config, KernelConfig, Load, RecorderLoad, Report, WriterLoad, WriterReport, scheduler,
 };
 
 const DRIVE: &str = "wd-red-1tb";

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::memory_group::MemoryGroup;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::residency::{cachestat, page_bytes, pages_of};
 use seekless_model::drive::catalogue as drives;
@@ -22,6 +21,7 @@ use serde_json::Value;
 use super::daemon::{self, Daemon};
 use super::{Bench, serve};
 use crate::guard;
+use crate::memory_group::MemoryGroup;
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{Load, Point, ServerVariant, written_mb_s};

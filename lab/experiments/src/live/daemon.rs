@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::memory_group::MemoryGroup;
 use seekless_base::{Exit, Fault};
 use serde_json::Value;
 
 use super::Bench;
 use crate::guard;
+use crate::memory_group::MemoryGroup;
 use crate::process::{Process, run_json};
 use crate::scenario::{Arm, Door, Mode};
 use crate::tools;

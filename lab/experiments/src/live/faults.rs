@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::memory_group::MemoryGroup;
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault};
 use serde_json::Value;
@@ -11,6 +10,7 @@ use serde_json::Value;
 use super::daemon::Daemon;
 use super::{Bench, probe};
 use crate::guard;
+use crate::memory_group::MemoryGroup;
 use crate::results::Row;
 use crate::scenario::{Arm, Door, FaultAt, FaultKind, Point};
 

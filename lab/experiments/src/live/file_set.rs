@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::memory_group::MemoryGroup;
 use seekless_base::Fault;
 use serde_json::Value;
 
 use super::daemon::{Daemon, environment};
+use crate::memory_group::MemoryGroup;
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::FileSetBy;

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::memory_group::MemoryGroup;
 use seekless_base::{Exit, Fault};
 use seekless_model::workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};
 use super::{Bench, in_memory, load, restic, serve};
+use crate::memory_group::MemoryGroup;
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::{FileReader, Load, Point, Service};

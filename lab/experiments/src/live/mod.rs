@@ -38,11 +38,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::memory_group::MemoryGroup;
 use seekless_base::{Bytes, Exit, Fault};
 
 use crate::environment::Environment;
 use crate::guard::{self, Scratch};
+use crate::memory_group::MemoryGroup;
 use crate::report::number;
 use crate::results::{Results, Row, SCHEMA};
 use crate::scenario::{Arm, Load, Point, Scenario, ServerKind};

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::memory_group::MemoryGroup;
 use seekless_base::{Exit, Fault};
 
 use crate::guard;
+use crate::memory_group::MemoryGroup;
 use crate::process::run_json;
 use crate::scenario::{Arm, Door, FileReader, Load, Scenario};
 use crate::tools;

@@ -36,7 +36,7 @@ const PREPARE_PATIENCE: Duration = Duration::from_secs(900);
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Programs map and open their files in the first seconds; then the doctor is asked.
 const ASK_AFTER: Duration = Duration::from_secs(3);
-/// A process that has read less from the disk than this share of what the busiest has is none of the readers.
+/// A process counts as a reader if it has read at least what the busiest has, divided by this.
 const READER_SHARE: u64 = 10;
 /// Processes the doctor is asked about: asking takes processor time from the arm.
 const ASKED_MAX: usize = 4;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use seekless_base::{Exit, Fault};
 use seekless_model::drive::catalogue as drives;
+use seekless_model::workload::closed::OtherDisks;
 use serde_json::Value;
 
 use super::daemon::{self, Daemon};
@@ -18,11 +19,8 @@ use super::{Bench, beside, in_memory, sequences};
 use crate::guard;
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{FaultAt, FaultKind, Load, OtherDisks, Point, ServerKind};
+use crate::scenario::{FaultAt, FaultKind, Load, Point, ServerKind};
 use crate::server::{REPORT, Server, Site};
-
-/// How long the one client of a disk that is read once reads, as in the simulator.
-const READ_ONCE_S: f64 = 5.0;
 
 /// Runs one arm and fills its row.
 pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
@@ -81,7 +79,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         match (arm.other_disks, i) {
             (_, 0) | (OtherDisks::Busy, _) => clients.push(start(&point.load)?),
             (OtherDisks::Idle, _) => {}
-            (OtherDisks::ReadOnce, _) => once.push(start(&point.load.of_one_client(READ_ONCE_S))?),
+            (OtherDisks::ReadOnce, _) => {
+                once.push(start(&point.load.of_one_client(OtherDisks::READ_FOR.as_secs_f64()))?)
+            }
         }
     }
 

@@ -12,7 +12,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::memory_group::MemoryGroup;
 use clap::Args;
 use hdrhistogram::Histogram;
 use seekless_base::wants::PAGE;
@@ -20,6 +19,7 @@ use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_model::workload::recorder::{CALL, Camera, Segments};
 use serde_json::{Value, json};
 
+use crate::memory_group::MemoryGroup;
 use crate::process::Process;
 use crate::results::Row;
 use crate::scenario::WriterSpec;

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use seekless_base::Bytes;
 use seekless_model::drive::DriveSpec;
+use seekless_model::workload::closed::OtherDisks;
 use serde::{Deserialize, Serialize};
 
 use super::{Knob, Load, Service};
@@ -45,7 +46,7 @@ impl WriterSpec {
     /// MB/s on this drive.
     ///
     /// # Errors
-    /// The rate is none.
+    /// `rate` is not a number of MB/s and not a share.
     pub fn mb_s(&self, drive: &DriveSpec) -> Result<f64, String> {
         written_mb_s(&self.rate, drive)
     }
@@ -54,7 +55,7 @@ impl WriterSpec {
 /// MB/s of a rate in MB/s, or in parts of what this drive transfers when it is read from end to end (`20%`).
 ///
 /// # Errors
-/// The rate is none.
+/// `rate` is not a number of MB/s and not a share.
 pub(crate) fn written_mb_s(rate: &str, drive: &DriveSpec) -> Result<f64, String> {
     let number = match rate.strip_suffix('%') {
         Some(_) => seekless_base::share(rate)? * drive.mean_media_rate() / 1e6,
@@ -417,30 +418,6 @@ impl FromStr for ServerKind {
             .ok_or_else(|| {
                 format!("`{s}` is not a server (nginx, apache, lighttpd, builtin, caddy, gofile, seekless)")
             })
-    }
-}
-
-/// Who reads on all disks of a machine but the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OtherDisks {
-    /// As many clients as on the first.
-    #[default]
-    Busy,
-    /// Nobody.
-    Idle,
-    /// One client, for the first seconds, as a system disk is read when programs start.
-    ReadOnce,
-}
-
-impl OtherDisks {
-    /// Its word for the simulator.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            OtherDisks::Busy => "busy",
-            OtherDisks::Idle => "idle",
-            OtherDisks::ReadOnce => "read-once",
-        }
     }
 }
 

@@ -296,7 +296,7 @@ impl Load {
         }
     }
 
-    /// The same by one client, which leaves after so many seconds.
+    /// The same load by one client that leaves after these seconds.
     pub(crate) fn of_one_client(&self, seconds: f64) -> Load {
         let mut load = self.clone();
         load.set_clients(1);

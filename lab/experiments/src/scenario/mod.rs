@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use arm::written_mb_s;
 pub use arm::{
     Arm, Door, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined, KnobValues, Mode,
-    Neighbour, OtherDisks, QueueOrder, ServerKind, ServerVariant, WriterSpec,
+    Neighbour, QueueOrder, ServerKind, ServerVariant, WriterSpec,
 };
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::{Load, Scenario};
 use crate::metric;
+use seekless_model::workload::closed::OtherDisks;
 
 impl Scenario {
     /// # Errors
@@ -104,7 +105,7 @@ impl Scenario {
 
     /// Other disks than the first are told apart in a closed loop only.
     fn validate_other_disks(&self) -> Result<(), String> {
-        let apart = |a: &&super::Arm| a.other_disks != super::OtherDisks::Busy;
+        let apart = |a: &&super::Arm| a.other_disks != OtherDisks::Busy;
         match self.arms.iter().find(apart) {
             Some(arm) if self.disks.len() < 2 || !matches!(self.load, Load::Closed { .. }) => Err(format!(
                 "arm `{}`: `other_disks` needs a load of kind `closed` and two [[disk]] or more",

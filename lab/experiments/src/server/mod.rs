@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::memory_group::MemoryGroup;
 use seekless_base::{Bytes, Exit, Fault};
 
 use crate::guard;
+use crate::memory_group::MemoryGroup;
 use crate::process::Process;
 use crate::scenario::{ServerKind, ServerVariant};
 use crate::tools;

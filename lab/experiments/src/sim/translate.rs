@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use seekless_model::workload::closed::OtherDisks;
 use seekless_model::workload::tree::FileOrder;
 
 use crate::live::files::{XARGS_FILES, XARGS_PROGRAMS};
 use crate::live::load::SEARCH_RUNS;
-use crate::scenario::{
-    Arm, Door, FileReader, FileSetBy, Load, OtherDisks, Point, ProgramWork, Scenario, ServerKind,
-};
+use crate::scenario::{Arm, Door, FileReader, FileSetBy, Load, Point, ProgramWork, Scenario, ServerKind};
 
 /// Seconds a run at one rate takes where a scenario asks for a ramp.
 const RAMP_STEP_S: (f64, f64) = (60.0, 240.0);

@@ -7,7 +7,7 @@
 //! A reader may have several connections that take its ranges, as clients of SMB, NFS or S3 do: ranges that
 //! follow one another then reach the server in any order.
 
-use seekless_base::{Bytes, words};
+use seekless_base::{Bytes, Nanos, words};
 use serde::{Deserialize, Serialize};
 
 use crate::workload::catalogue::Catalogue;
@@ -125,6 +125,43 @@ impl Iterator for ClosedReader<'_> {
             self.draw.shuffle(&mut self.due);
         }
         self.due.pop()
+    }
+}
+
+/// Who reads on all disks of a machine but the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OtherDisks {
+    /// As many clients as on the first.
+    #[default]
+    Busy,
+    /// Nobody.
+    Idle,
+    /// One client that leaves after [`OtherDisks::READ_FOR`], as a system disk is read when programs start.
+    ReadOnce,
+}
+
+impl OtherDisks {
+    /// How long the one client of a disk that is read once reads.
+    pub const READ_FOR: Nanos = Nanos::from_secs(5);
+
+    /// Its word in scenarios and on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            OtherDisks::Busy => "busy",
+            OtherDisks::Idle => "idle",
+            OtherDisks::ReadOnce => "read-once",
+        }
+    }
+
+    /// Number of clients on this disk, of so many on the first.
+    pub fn clients(self, disk: u32, first: u32) -> u32 {
+        match self {
+            _ if disk == 0 => first,
+            OtherDisks::Busy => first,
+            OtherDisks::Idle => 0,
+            OtherDisks::ReadOnce => first.min(1),
+        }
     }
 }
 

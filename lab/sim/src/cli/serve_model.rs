@@ -4,12 +4,12 @@ use std::str::FromStr;
 
 use seekless_base::{Bytes, Fault, Nanos};
 use seekless_model::drive::DriveSpec;
+use seekless_model::workload::closed::OtherDisks;
 use seekless_model::workload::tree::FileOrder;
 use seekless_options::parsed;
 use serde::Deserialize;
 
 use super::with::{parsed_some, within};
-use crate::serving::OtherDisks;
 
 /// Replacement policy of the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

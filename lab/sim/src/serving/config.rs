@@ -7,14 +7,13 @@ use seekless_base::{Bytes, Nanos};
 use seekless_model::drive::DriveSpec;
 use seekless_model::drive::set::SetSpec;
 use seekless_model::workload::catalogue::Catalogue;
-use seekless_model::workload::closed::ClosedSpec;
+use seekless_model::workload::closed::{ClosedSpec, OtherDisks};
 use seekless_model::workload::handler::Handler;
 use seekless_model::workload::recorder::Camera;
 use seekless_model::workload::session::ClientClass;
 use seekless_model::workload::sources::Forest;
 use seekless_model::workload::tree::{FileOrder, Folders};
 use seekless_policy::{Config as PolicyConfig, Mode};
-use serde::Deserialize;
 
 use super::balancer::Ring;
 use super::{readahead, scheduler};
@@ -249,34 +248,6 @@ impl Load {
     /// So many clients on each disk, each asking for the next range when it has the last.
     pub fn closed(clients: u32, spec: ClosedSpec) -> Load {
         Load::Closed { clients, spec, other_disks: OtherDisks::Busy, link: None }
-    }
-}
-
-/// Who reads on all disks of a machine but the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OtherDisks {
-    /// As many clients as on the first.
-    #[default]
-    Busy,
-    /// Nobody.
-    Idle,
-    /// One client, which leaves after [`OtherDisks::READ_FOR`], as a system disk is read when programs start.
-    ReadOnce,
-}
-
-impl OtherDisks {
-    /// How long the one client of a disk that is read once reads.
-    pub const READ_FOR: Nanos = Nanos::from_secs(5);
-
-    /// Number of clients on this disk, of so many on the first.
-    pub(crate) fn clients(self, disk: u32, first: u32) -> u32 {
-        match self {
-            _ if disk == 0 => first,
-            OtherDisks::Busy => first,
-            OtherDisks::Idle => 0,
-            OtherDisks::ReadOnce => first.min(1),
-        }
     }
 }
 

@@ -36,8 +36,8 @@ pub mod search;
 mod server;
 
 pub use config::{
-    Config, DiffLoad, KernelConfig, Load, OtherDisks, ProgramWork, RecorderLoad, Replacement, SecondProgram,
-    Standby, TreeLoad, WriterLoad,
+    Config, DiffLoad, KernelConfig, Load, ProgramWork, RecorderLoad, Replacement, SecondProgram, Standby,
+    TreeLoad, WriterLoad,
 };
 pub use disk::DiskStats;
 pub use machine::run;

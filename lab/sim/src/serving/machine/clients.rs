@@ -1,14 +1,14 @@
 //! The clients' side of the loop: which become due, what has arrived, which give up.
 
 use seekless_base::Nanos;
-use seekless_model::workload::closed::RangeRequest;
+use seekless_model::workload::closed::{OtherDisks, RangeRequest};
 use seekless_model::workload::handler::Step;
 
 use super::node::ClientEvent;
 use super::{Connection, Ev, Machine, Phase};
 use crate::serving::cache::PAGE;
 use crate::serving::client::{Client, Kind, Link};
-use crate::serving::config::{Load, OtherDisks};
+use crate::serving::config::Load;
 use crate::serving::readahead::OpenFile;
 use crate::serving::record::Known;
 
