@@ -12,7 +12,7 @@ type Part<T> = (String, Scenario, T);
 
 /// Whether the axis changes the disk.
 pub(super) fn is_needed(scenario: &Scenario) -> bool {
-    let changes = |knob: &Knob| matches!(knob, Knob::Set | Knob::Fs | Knob::Joined);
+    let changes = |knob: &Knob| matches!(knob, Knob::Set | Knob::Drive | Knob::Fs | Knob::Joined);
     scenario.axis.as_ref().is_some_and(|axis| axis.knobs.iter().any(changes))
 }
 
@@ -94,6 +94,29 @@ mod tests {
                 assert_eq!(arm.set.clone().map_or("one".into(), String::from), value);
             }
         }
+    }
+
+    #[test]
+    fn each_drive_is_a_scenario_of_its_own() {
+        let (_, text) = scenario::all().iter().find(|(name, _)| *name == "closed-loop-drives").unwrap();
+        let scenario = Scenario::parse(text, "x.toml").unwrap();
+        assert!(is_needed(&scenario));
+        for (value, one, ()) in parts(&scenario) {
+            for arm in &one.arms {
+                let drive = arm.drive.clone().unwrap();
+                assert_eq!(drive.model.is_some(), value.starts_with("platter:"));
+                assert_eq!(String::from(drive), value);
+            }
+            let loads = one.points();
+            let popular = |point: &scenario::Point| match point.load {
+                scenario::Load::Closed { popular, .. } => popular,
+                _ => panic!("{:?}", point.load),
+            };
+            assert!(loads.iter().all(|point| popular(point) == point.arm.popular.unwrap_or(false)));
+        }
+        let broken = text.replace("platter:wd-red-1tb", "platter:wd-blue");
+        let fault = Scenario::parse(&broken, "x.toml").unwrap_err();
+        assert!(fault.message.contains("no drive is called `wd-blue`"), "{fault}");
     }
 
     #[test]

@@ -102,6 +102,10 @@ pub struct Arm {
     pub joined: Option<Joined>,
     /// Several drives as one disk, `KIND:MEMBERS`; one drive when absent.
     pub set: Option<DriveSet>,
+    /// The drive instead of the scenario's.
+    pub drive: Option<DriveChoice>,
+    /// Closed loop: files are chosen by popularity or all equally often, instead of as the load says.
+    pub popular: Option<bool>,
     /// Prefetch size of the daemon (its default, which is automatic, when absent).
     pub prefetch: Option<Bytes>,
     /// Order of the daemon's queue (its default when absent).
@@ -225,6 +229,35 @@ impl TryFrom<String> for DriveSet {
 impl From<DriveSet> for String {
     fn from(set: DriveSet) -> String {
         format!("{}:{}", set.kind, set.members)
+    }
+}
+
+/// A drive in words, as `wd-red-1tb` or `platter:wd-red-1tb`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DriveChoice {
+    /// The disk model, as `vdisk up --model` takes it; the default one when absent.
+    pub model: Option<String>,
+    /// As `--drive` takes it.
+    pub name: String,
+}
+
+impl TryFrom<String> for DriveChoice {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<DriveChoice, String> {
+        let (model, name) = match text.strip_prefix("platter:") {
+            Some(name) => (Some("platter".to_string()), name.to_string()),
+            None => (None, text),
+        };
+        seekless_model::drive::catalogue::find(&name).map_err(|e| e.to_string())?;
+        Ok(DriveChoice { model, name })
+    }
+}
+
+impl From<DriveChoice> for String {
+    fn from(choice: DriveChoice) -> String {
+        choice.model.map(|model| model + ":").unwrap_or_default() + &choice.name
     }
 }
 

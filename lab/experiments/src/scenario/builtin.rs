@@ -45,6 +45,7 @@ scenarios![
     "circus-load",
     "circus-plan",
     "closed-loop",
+    "closed-loop-drives",
     "competitive-fig3a",
     "competitive-fig3b",
     "competitive-fig3c",

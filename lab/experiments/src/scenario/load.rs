@@ -276,6 +276,13 @@ impl Load {
         load
     }
 
+    /// Sets whether a closed loop chooses files by their popularity.
+    pub(super) fn set_popular(&mut self, by_popularity: bool) {
+        if let Load::Closed { popular, .. } = self {
+            *popular = by_popularity;
+        }
+    }
+
     /// Sets the number of clients or instances.
     pub(super) fn set_clients(&mut self, count: u32) {
         match self {

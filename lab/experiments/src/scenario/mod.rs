@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use arm::written_mb_s;
 pub use arm::{
-    Arm, Door, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined, KnobValues, Mode,
+    Arm, Door, DriveChoice, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined, KnobValues, Mode,
     Neighbour, QueueOrder, ServerKind, ServerVariant, WriterSpec,
 };
 pub use builtin::{all, find};
@@ -221,6 +221,8 @@ pub enum Knob {
     Joined,
     /// Several drives as one disk: `KIND:MEMBERS`, or `one`. Live, each value is a disk of its own.
     Set,
+    /// The drive: a name in `drives/`, or `MODEL:NAME`. Live, each value is a disk of its own.
+    Drive,
     /// Instances or clients of the load.
     Clients,
     /// What a load of kind `handlers` asks for, e.g. `one-rand-10`.
@@ -437,9 +439,11 @@ impl Scenario {
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for arm in &self.arms {
+            let mut load = self.load.clone();
+            arm.popular.into_iter().for_each(|popular| load.set_popular(popular));
             match &self.axis {
                 Some(axis) if !arm.fixed => points.extend(axis.values.iter().map(|value| {
-                    let mut load = self.load.clone();
+                    let mut load = load.clone();
                     let arm = axis.knobs.iter().fold(arm.clone(), |arm, knob| {
                         // Parsing has tried every knob with every value.
                         axis.turn(*knob, arm, &mut load, value).unwrap_or_else(|why| panic!("{why}"))
@@ -448,10 +452,7 @@ impl Scenario {
                     let machine = axis.knobs.contains(&Knob::Machine).then(|| value.parse().ok()).flatten();
                     Point { arm, load, x: Some(value.clone()), machine }
                 })),
-                _ => {
-                    let (arm, load) = (arm.clone(), self.load.clone());
-                    points.push(Point { arm, load, x: None, machine: None });
-                }
+                _ => points.push(Point { arm: arm.clone(), load, x: None, machine: None }),
             }
         }
         points
@@ -529,6 +530,7 @@ impl Knob {
             Knob::Joined => arm.joined = Some(value.parse()?),
             Knob::Set if value == "one" => arm.set = None,
             Knob::Set => arm.set = Some(value.to_string().try_into()?),
+            Knob::Drive => arm.drive = Some(value.to_string().try_into()?),
             Knob::Variant => arm.variant = value.parse()?,
             Knob::Machine => {
                 let machine: Machine = value.parse()?;

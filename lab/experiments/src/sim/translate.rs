@@ -166,7 +166,8 @@ pub(super) fn arguments(scenario: &Scenario, point: &Point, repetition: u32) -> 
             // A drive of the arm's own stands for the scenario's.
             if !arm.sim.iter().any(|w| w == "--drive") {
                 for disk in &scenario.disks {
-                    line.extend(["--drive".into(), disk.drive.clone()]);
+                    let own = arm.drive.as_ref().map_or(&disk.drive, |own| &own.name);
+                    line.extend(["--drive".into(), own.clone()]);
                 }
             }
             words.put("--size", scenario.disks[0].size);
