@@ -16,6 +16,9 @@ pub struct Constants {
     /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; with fewer, the sweep has
     /// less to order.
     pub queue_ahead: u64,
+    /// Length of the pieces that the automatic wait allows to everybody, in units of what the disk transfers
+    /// in one switch. At three the disk transfers during three quarters of its time.
+    pub wait_depths: f64,
     /// A stream silent for this long may have lost its client. Nothing is read ahead for it until it reads
     /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4), and longer than a read whose
     /// end is not reported: a socket takes the rest of a `sendfile` as its client makes room.
@@ -37,6 +40,7 @@ impl Default for Constants {
     fn default() -> Constants {
         Constants {
             queue_ahead: 16,
+            wait_depths: 3.0,
             quiet_s: 12.0,
             blocked_over_budget: 1.2,
             budget_share: 0.8,
@@ -58,6 +62,7 @@ impl Constants {
         let budget = |value, default| within(value, default, 0.05, 1.0);
         Constants {
             queue_ahead: self.queue_ahead.min(1 << 20),
+            wait_depths: within(self.wait_depths, default.wait_depths, 0.0, 1e6),
             quiet_s: within(self.quiet_s, default.quiet_s, 0.0, 1e6),
             blocked_over_budget: within(self.blocked_over_budget, default.blocked_over_budget, 0.0, 1e6),
             budget_share: budget(self.budget_share, default.budget_share),

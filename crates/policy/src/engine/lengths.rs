@@ -36,12 +36,6 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(500);
 /// How often the highest bitrate is computed, in one pass over all streams.
 const RANK_EVERY: Nanos = Nanos::from_secs(5);
 
-/// Length of the pieces that the automatic wait allows to everybody, in units of what the disk transfers in
-/// one switch. The disk then transfers during eight ninths of its time. Against the best-tuned kernel (whose
-/// read-ahead is up to 16 MiB), 19 closed loops of drawn machines have 1.01 times its rate and 0.79 of its
-/// longest wait in the median. At half 0.95 and 0.62; at double 1.05 and 1.28.
-const WAIT_DEPTHS: f64 = 8.0;
-
 /// Bytes of the pages from the one with the byte `from` to the one with the byte before `upto`.
 fn pages_between(from: u64, upto: u64) -> u64 {
     next_page(upto).saturating_sub(from / PAGE * PAGE)
@@ -130,17 +124,17 @@ impl DiskEngine {
             LongestWait::Bound(longest) => self.service.transfers_in(longest).0 as f64,
             LongestWait::Auto => {
                 let all = self.following.active.saturating_sub(1) as f64 / self.spindles() as f64;
-                all.max(others) * ((KERNEL_READ_AHEAD.0 as f64).max(WAIT_DEPTHS * depth) + depth)
+                let piece = self.config.constants.wait_depths * depth;
+                all.max(others) * (piece.max(KERNEL_READ_AHEAD.0 as f64) + depth)
             }
         };
         (waited_for / others - depth).max(depth) as u64
     }
 
-    /// Maximum length of pieces beside programs that wait for their writes: half of what the automatic wait
-    /// allows to everybody. The disk then transfers during four fifths of its reading time.
+    /// Maximum length of pieces beside programs that wait for their writes.
     fn writers_allow(&self) -> u64 {
         match self.queue.writers.as_ref().is_some_and(Writers::are_awaited) {
-            true => (WAIT_DEPTHS / 2.0 * self.service.depth().0 as f64) as u64,
+            true => (self.config.constants.wait_depths * self.service.depth().0 as f64) as u64,
             false => u64::MAX,
         }
     }

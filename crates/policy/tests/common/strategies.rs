@@ -81,6 +81,7 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
         let mut c = Constants::default();
         c.queue_ahead = queue.unwrap_or(c.queue_ahead);
         let all = [
+            &mut c.wait_depths,
             &mut c.quiet_s,
             &mut c.blocked_over_budget,
             &mut c.budget_share,

@@ -268,11 +268,8 @@ pub(crate) fn set_up<'a>(
         let manifest = manifest(scenario, scratch)?;
         // Where drive or set differ between arms, each has a run of its own.
         let own = scenario.arms.iter().find_map(|arm| arm.drive.clone());
-        let disk = &own.map_or(disk.clone(), |own| DiskSetup {
-            drive: own.name,
-            model: own.model,
-            ..disk.clone()
-        });
+        let disk =
+            &own.map_or(disk.clone(), |own| DiskSetup { drive: own.name, model: own.model, ..disk.clone() });
         let (mut up, name) = up(disk, i)?;
         if let Some(set) = scenario.arms.iter().find_map(|arm| arm.set.as_ref()) {
             up.args(set.to_args());

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use arm::written_mb_s;
 pub use arm::{
-    Arm, Door, DriveChoice, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined, KnobValues, Mode,
-    Neighbour, QueueOrder, ServerKind, ServerVariant, WriterSpec,
+    Arm, Door, DriveChoice, DriveSet, FaultAt, FaultKind, FileReader, FileSetBy, GridSearch, Joined,
+    KnobValues, Mode, Neighbour, QueueOrder, ServerKind, ServerVariant, WriterSpec,
 };
 pub use builtin::{all, find};
 pub(crate) use constants::{FACTORS, arm_name};
