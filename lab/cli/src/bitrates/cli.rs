@@ -8,11 +8,11 @@ use clap::Args;
 use seekless_base::{Exit, Fault, name_to_text};
 use seekless_output::JsonOption;
 
-use crate::header::{OFF, believed};
-use crate::look::{self, Parsed};
-use crate::manifest::Part;
-use crate::table::{self, From, Table};
-use crate::walk::{Found, Step, Walk};
+use crate::bitrates::header::{OFF, believed};
+use crate::bitrates::look::{self, Parsed};
+use crate::bitrates::manifest::Part;
+use crate::bitrates::table::{self, From, Table};
+use crate::bitrates::walk::{Found, Step, Walk};
 
 /// Most lines on standard error; beyond it they are counted only.
 const LINES_MAX: u64 = 1000;
@@ -21,9 +21,8 @@ const LINES_MAX: u64 = 1000;
 /// Matroska and WebM, HLS and DASH manifests. No link is followed. Each file is parsed by a process without
 /// rights.
 #[derive(Args, Clone, Debug)]
-pub struct BitratesArgs {
+pub(crate) struct BitratesArgs {
     /// Folder with media files
-    #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Write the table to FILE, which appears whole [default: standard output]
     #[arg(short, long, value_name = "FILE")]
@@ -39,7 +38,7 @@ pub struct BitratesArgs {
 ///
 /// # Errors
 /// The folder cannot be read, no process without rights can be had, or the result cannot be written.
-pub fn run(args: &BitratesArgs) -> Result<Exit, Fault> {
+pub(crate) fn run(args: &BitratesArgs) -> Result<Exit, Fault> {
     if args.one {
         return look::one();
     }

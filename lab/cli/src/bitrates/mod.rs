@@ -14,7 +14,7 @@
 //!
 //! Must not know: the other applications; what the bitrates are for.
 
-pub mod cli;
+pub(crate) mod cli;
 
 mod confine;
 mod header;

@@ -15,6 +15,7 @@ use seekless_base::{Exit, Fault};
 pub use bars::{Bar, Bars};
 pub use lines::{Axis, Chart, Mark, Scale, Series};
 pub use plotters::style::RGBColor as Colour;
+pub use seekless_output::html_escaped as escape;
 
 /// Style rules that a page with keys needs.
 pub const STYLE: &str =
@@ -40,11 +41,6 @@ const SMALL: (&str, u32) = ("sans-serif", 13);
 /// The colour of the `index`-th of what is told apart; after eight they repeat.
 pub fn colour(index: usize) -> Colour {
     COLOURS[index % COLOURS.len()]
-}
-
-/// Text for a place in HTML, an attribute's value included.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

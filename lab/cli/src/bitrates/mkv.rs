@@ -3,7 +3,7 @@
 use mkv_element::io::blocking_impl::{ReadElement, ReadFrom};
 use mkv_element::prelude::{Cluster, Ebml, Element, Header as Head, Info, Segment};
 
-use crate::header::{Bytes, Header, Implausible};
+use crate::bitrates::header::{Bytes, Header, Implausible};
 
 /// Elements of the segment before its clusters: a handful.
 const ELEMENTS_MAX: usize = 64;

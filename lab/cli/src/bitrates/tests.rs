@@ -3,10 +3,10 @@ use std::path::Path;
 
 use mp4_atom::{Atom, Encode, Mehd, Mvhd, Sidx};
 
-use crate::cli::search;
-use crate::header::{Implausible, bitrate};
-use crate::look::{Parsed, parse};
-use crate::walk::Walk;
+use crate::bitrates::cli::search;
+use crate::bitrates::header::{Implausible, bitrate};
+use crate::bitrates::look::{Parsed, parse};
+use crate::bitrates::walk::Walk;
 
 fn atom(value: &impl Encode) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 
 use mp4_atom::{Decode, DecodeAtom, FourCC, Header as Box, Mehd, Mvhd, Sidx};
 
-use crate::header::{Bytes, Header, Implausible};
+use crate::bitrates::header::{Bytes, Header, Implausible};
 
 /// Boxes looked at on one level: a movie has a handful.
 const BOXES_MAX: usize = 64;

@@ -8,25 +8,34 @@ use seekless_base::{Exit, Fault};
 use seekless_options::{named, parsed};
 use serde::de::{DeserializeOwned, Deserializer};
 
-#[derive(Args, Clone, Debug)]
-pub(super) struct WithOption {
+/// The option.
+#[derive(Args, Clone, Debug, Default)]
+pub struct WithOption {
     /// Settings of the model, as NAME=VALUE,...; an unknown name is answered by all names
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
     with: Vec<String>,
 }
 
 impl WithOption {
+    /// Whether nothing is set.
+    pub fn is_empty(&self) -> bool {
+        self.with.is_empty()
+    }
+
     /// The settings: what was given, over the defaults.
     ///
     /// # Errors
     /// `Usage`: no NAME=VALUE, an unknown name, or a wrong value.
-    pub(super) fn settings<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+    pub fn settings<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         named(&self.with).map_err(|why| Fault::new(Exit::Usage, format!("--with {why}")))
     }
 }
 
 /// As [`parsed`], for what has no default.
-pub(super) fn parsed_some<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+///
+/// # Errors
+/// Those of its parser.
+pub fn parsed_some<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     given: D,
 ) -> Result<Option<T>, D::Error> {
     parsed(given).map(Some)
@@ -36,7 +45,7 @@ pub(super) fn parsed_some<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
 ///
 /// # Errors
 /// `Usage`: the first that is not.
-pub(super) fn within(numbers: &[(&str, f64, f64, f64)]) -> Result<(), Fault> {
+pub fn within(numbers: &[(&str, f64, f64, f64)]) -> Result<(), Fault> {
     let outside = numbers.iter().find(|(_, value, least, most)| !(*least..=*most).contains(value));
     outside.map_or(Ok(()), |(name, value, least, most)| {
         Err(Fault::new(Exit::Usage, format!("--with {name}={value}: write {least} to {most}")))

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::{mkv, mp4};
+use crate::bitrates::{mkv, mp4};
 
 /// Slowest bitrate believed, bytes a second: 8 kb/s, speech.
 const SLOWEST: f64 = 1e3;

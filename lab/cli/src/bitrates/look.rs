@@ -15,9 +15,9 @@ use rustix::io::Errno;
 use seekless_base::{Exit, Fault};
 use serde::{Deserialize, Serialize};
 
-use crate::confine::{CPU_S_MAX, NOBODY, confine};
-use crate::header::{begins, bitrate};
-use crate::manifest::{self, Part};
+use crate::bitrates::confine::{CPU_S_MAX, NOBODY, confine};
+use crate::bitrates::header::{begins, bitrate};
+use crate::bitrates::manifest::{self, Part};
 
 /// Most bytes read of a file: its first boxes, the movie's head, an index of segments.
 const LOOK_MAX: u64 = 512 << 10;
