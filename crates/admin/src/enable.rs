@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use seekless_base::{Exit, Fault};
-use seekless_frontend::shim_file::find_shim;
+use seekless_frontend::shim_file::ShimOption;
 use seekless_kernel::{lsm, trust};
 
 use crate::unit_filter::UnitFilter;
@@ -65,10 +65,8 @@ impl Service {
 pub struct EnableArgs {
     #[command(flatten)]
     server: DisableArgs,
-    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
-    /// ../lib/seekless]
-    #[arg(long, value_name = "PATH")]
-    shim: Option<PathBuf>,
+    #[command(flatten)]
+    shim: ShimOption,
     /// Socket of the daemon
     #[arg(long, default_value = "/run/seekless/daemon.sock", value_name = "PATH")]
     socket: PathBuf,
@@ -81,7 +79,6 @@ pub struct EnableArgs {
 #[derive(Args, Clone, Debug)]
 pub struct DisableArgs {
     /// The server
-    #[arg(value_enum, value_name = "SERVICE")]
     service: Service,
     /// Folder of systemd's units, for packages and tests
     #[arg(long, hide = true, value_name = "DIR")]
@@ -94,7 +91,7 @@ pub struct DisableArgs {
 /// systemd does not run here, the shim is not found or another user can change it, the unit forbids its
 /// calls, or the drop-in cannot be written.
 pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
-    let shim = find_shim(args.shim.as_deref())?;
+    let shim = args.shim.find()?;
     let shim = fs::canonicalize(&shim).map_err(|e| fault("cannot use the shim", &shim, &e))?;
     believed(&shim)?;
     let unit = args.server.service.unit();
@@ -233,7 +230,7 @@ mod tests {
     fn enable(units: &Path, shim: &Path) -> Result<Exit, Fault> {
         run_enable(EnableArgs {
             server: DisableArgs { service: Service::Nginx, units: Some(units.to_path_buf()) },
-            shim: Some(shim.to_path_buf()),
+            shim: ShimOption { shim: Some(shim.to_path_buf()) },
             socket: "/run/seekless/daemon.sock".into(),
             show: false,
         })

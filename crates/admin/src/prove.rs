@@ -270,7 +270,7 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
         blocks: prover.blocks,
     };
     if let Some(path) = &args.measure.page.html {
-        seekless_output::write(path, page::page(&result)?)?;
+        seekless_output::write(path, page::page(&result))?;
     }
     if let Some(to) = args.measure.json.path() {
         seekless_output::write(to, seekless_output::pretty(&result)?)?;

@@ -93,7 +93,10 @@ fn moved() -> Vec<MovedOption> {
         |name, now, effective| MovedOption { name, takes_value: !switches.contains(&name), now, effective };
     let parameters = seekless_options::MOVED.into_iter().map(|name| of(name, "parameter", true));
     let bounds = seekless_http::cli::MOVED.into_iter().map(|name| of(name, "bound", true));
-    parameters.chain(bounds).chain([of("drop-behind", "parameter", false)]).collect()
+    parameters
+        .chain(bounds)
+        .chain([of("drop-behind", "parameter", false), of("plot", "no-store", false)])
+        .collect()
 }
 
 fn main() -> ExitCode {

@@ -18,7 +18,7 @@ use seekless_output::JsonOption;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::daemon::Daemon;
-use crate::parent::die_with;
+use crate::parent::{ParentOption, die_with};
 use crate::reload::Reload;
 use crate::settings::DaemonSettings;
 use crate::take_over::{self, Inheritance};
@@ -53,9 +53,8 @@ pub struct DaemonArgs {
     /// usual
     #[arg(long)]
     take_over: bool,
-    /// End when this process, our parent, ends; then remove the socket's folder
-    #[arg(long, hide = true, value_name = "PID")]
-    parent: Option<i32>,
+    #[command(flatten)]
+    started_by: ParentOption,
 }
 
 #[derive(Subcommand, Clone, Debug)]
@@ -99,9 +98,9 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     settings.connections_max = args.connections as usize;
     settings.engine.policy.wait_max = Nanos::from_secs_f64(args.request_timeout);
     // If it ended with its parent, its successor would leave that parent without a daemon.
-    settings.hands_over = args.parent.is_none();
+    settings.hands_over = args.started_by.parent.is_none();
     let folder = settings.socket.parent().map(Path::to_path_buf);
-    if let Some(parent) = args.parent {
+    if let Some(parent) = args.started_by.parent {
         die_with(parent, Signal::TERM)?;
     }
     let socket = settings.socket.clone();
@@ -127,7 +126,8 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         (None, None) => Daemon::start(settings)?,
     };
     stop_on_signals(&daemon)?;
-    let mut reload = args.parent.is_none().then(Reload::on_signal).transpose().map_err(unwatched)?;
+    let mut reload =
+        args.started_by.parent.is_none().then(Reload::on_signal).transpose().map_err(unwatched)?;
     let metrics_at = inherited.as_mut().and_then(|inherited| inherited.metrics.take());
     let mut metrics = metrics::serve(args.reports.metrics(), metrics_at, &daemon, "seekless daemon")?;
     inherited.map(Inheritance::serving).transpose()?;
@@ -179,7 +179,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         report.give(args.reports.json())?;
     }
     drop(daemon);
-    if let (Some(_), Some(folder)) = (args.parent, folder) {
+    if let (Some(_), Some(folder)) = (args.started_by.parent, folder) {
         own_daemon::remove_folder(&folder);
     }
     Ok(Exit::Ok)

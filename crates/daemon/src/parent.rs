@@ -1,7 +1,16 @@
 //! A process that ends with its parent.
 
+use clap::Args;
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault};
+
+/// The process that started this one.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ParentOption {
+    /// End when this process, our parent, ends; then remove the socket's folder
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) parent: Option<i32>,
+}
 
 /// Requests a signal for when our parent ends.
 pub(crate) fn die_with(parent: i32, signal: Signal) -> Result<(), Fault> {

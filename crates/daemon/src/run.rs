@@ -24,7 +24,7 @@ use seekless_base::{Exit, Fault};
 use seekless_frontend::advice::few_blocked::few_blocked_of;
 use seekless_frontend::control;
 use seekless_frontend::own_daemon::OwnDaemon;
-use seekless_frontend::shim_file::find_shim;
+use seekless_frontend::shim_file::ShimOption;
 use seekless_frontend::state::SocketOption;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::SignalsInfo;
@@ -44,10 +44,8 @@ const STARTED_AFTER: Duration = Duration::from_secs(3);
 pub struct RunArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
-    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
-    /// ../lib/seekless]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) shim: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) shim: ShimOption,
     #[command(flatten)]
     pub(crate) at: SocketOption,
     /// Write the statistics of the daemon that was started here as JSON to FILE at the end (`-`: standard
@@ -60,7 +58,7 @@ pub struct RunArgs {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
-    let shim = find_shim(args.shim.as_deref())?;
+    let shim = args.shim.find()?;
     // Errors in the options are reported here, with their own status, before a daemon is started.
     args.engine.settings(PathBuf::new())?;
     // Before anything is started, so that no signal is lost.

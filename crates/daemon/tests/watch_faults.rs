@@ -244,7 +244,7 @@ fn a_disk_that_fails_or_hangs_fails_or_delays_its_own_readers_only() {
         seekless_testing::skip::skipped("no software disk here");
         return;
     }
-    assert!(disk.tell(&["populate", "--files", "4", "--file-size", "8MiB", "--into", "v"]));
+    assert!(disk.tell(&["populate", "--with", "files=4,file-size=8MiB,into=v"]));
     let file = |n: usize| mount.path().join(format!("v/{n:06}.bin"));
     let whole = std::fs::read(file(1)).unwrap();
     let other = std::fs::read(file(2)).unwrap();

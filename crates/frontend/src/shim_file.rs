@@ -3,10 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use clap::Args;
 use seekless_base::{Exit, Fault};
 
 /// File name of the shim.
 const SHIM: &str = "libseekless.so";
+
+/// Which shim library a command preloads.
+#[derive(Args, Clone, Debug)]
+pub struct ShimOption {
+    /// The shim library [default: $SEEKLESS_SHIM, else libseekless.so beside the program or in
+    /// ../lib/seekless]
+    #[arg(long, value_name = "PATH")]
+    pub shim: Option<PathBuf>,
+}
+
+impl ShimOption {
+    /// # Errors
+    /// Those of [`find_shim`].
+    pub fn find(&self) -> Result<PathBuf, Fault> {
+        find_shim(self.shim.as_deref())
+    }
+}
 
 /// The shim: `given`, else `$SEEKLESS_SHIM`, else beside this program or in ../lib/seekless.
 ///

@@ -11,7 +11,6 @@
 //!
 //! Must not know: what is given out; who asked for it.
 
-pub mod chart;
 pub mod input;
 pub mod lines;
 mod option;
@@ -25,7 +24,7 @@ use std::time::{Duration, Instant};
 
 pub use indicatif::ProgressBar;
 use indicatif::{ProgressDrawTarget, ProgressStyle};
-pub use lines::{LogLines, escaped, joined, json_escaped, say, say_lines};
+pub use lines::{LogLines, escaped, html_escaped, joined, json_escaped, say, say_lines};
 pub use option::{HtmlOption, JsonOption};
 use rustix::fs::OFlags;
 use seekless_base::{Exit, Fault};

@@ -113,6 +113,11 @@ impl Write for LogLines {
     }
 }
 
+/// Text for a place in HTML, an attribute's value included.
+pub fn html_escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

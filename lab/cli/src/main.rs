@@ -3,6 +3,8 @@
 //! It joins the laboratory's own parsers; what both programs do around their commands is in the crate
 //! `program`.
 
+mod bitrates;
+
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -26,7 +28,7 @@ enum Command {
     /// Plan disks and memory for a site, from its access log or by formula
     Plan(Box<seekless_experiments::plan::cli::PlanArgs>),
     /// Write a table of bitrates from the headers of media files, for `--bitrates` of `seekless`
-    Bitrates(seekless_bitrates::cli::BitratesArgs),
+    Bitrates(bitrates::cli::BitratesArgs),
     /// Simulate in virtual time: a file server on hard disks, cache levels, downloads in any order
     Sim(seekless_sim::cli::SimArgs),
     /// Make hard disks of software
@@ -53,8 +55,20 @@ fn program() -> clap::Command {
 
 /// Options of the release before.
 fn moved() -> Vec<MovedOption> {
-    let of = |name| MovedOption { name, takes_value: true, now: "with", effective: true };
-    ["block", "timing", "time-stretch"].map(of).into()
+    let of = |name| MovedOption {
+        name,
+        takes_value: !["exact", "formula-only", "pack"].contains(&name),
+        now: "with",
+        effective: true,
+    };
+    let cache_levels = ["block", "timing", "time-stretch", "clients"];
+    let planner = ["exact", "part", "streams", "position", "sequential", "formula-only"];
+    let downloads = ["files", "size", "memory", "time", "until"];
+    let log = ["mode", "prefetch", "order", "ahead", "drive"];
+    let disk = ["model", "spread", "spread-chunk", "queue-depth", "backing", "file-size", "into", "pack"];
+    let rates = ["sessions", "trials", "ramp-over", "step", "runs", "precision"];
+    let all = [&cache_levels[..], &planner, &downloads, &log, &disk, &rates].concat();
+    all.into_iter().map(of).collect()
 }
 
 fn main() -> ExitCode {
@@ -71,7 +85,7 @@ fn dispatch(lab: SeeklessLab) -> Result<ExitCode, Fault> {
     let exit = match lab.command {
         Command::Demo(args) => seekless_experiments::cli::run_demo(args),
         Command::Plan(args) => seekless_experiments::plan::cli::run(*args),
-        Command::Bitrates(args) => seekless_bitrates::cli::run(&args),
+        Command::Bitrates(args) => bitrates::cli::run(&args),
         Command::Sim(args) => seekless_sim::cli::run(args),
         Command::Vdisk(args) => seekless_vdisk::cli::run(args),
         Command::Load(args) => seekless_load::cli::run(args),

@@ -107,7 +107,7 @@ fn the_same_bytes_twice_and_with_one_run_or_two_at_a_time() {
 fn a_figure_of_downloads_is_the_same_with_one_thread_and_two() {
     let figure = |threads: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_seekless-lab"))
-            .args(["sim", "circus", "--load", "10,40", "--size", "16MiB", "--time", "60", "--json", "-"])
+            .args(["sim", "circus", "--load", "10,40", "--with", "size=16MiB,time=60", "--json", "-"])
             .env("RAYON_NUM_THREADS", threads)
             .output()
             .expect("starts");

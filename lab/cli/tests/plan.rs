@@ -77,7 +77,7 @@ fn a_log_is_measured_and_answered() {
     assert!(page.matches("<svg").count() == 3 && !page.contains("http://") || page.contains("w3.org"));
 
     // Exact: the same.
-    let again = json(&plan(&["--log", &path, "--memory", "1GiB", "--exact", "--json"]));
+    let again = json(&plan(&["--log", &path, "--memory", "1GiB", "--with", "exact=true", "--json"]));
     for part in ["popularity", "working_set", "ways"] {
         assert_eq!(again[part], v[part], "{part}");
     }
@@ -184,12 +184,12 @@ fn what_is_no_log_or_no_question_is_refused_in_one_line() {
         (vec!["--log", "/no/such.log"], 5, "no such file"),
         (vec!["--log", &empty], 1, "none of its 0 lines"),
         (vec!["--log", &folder], 2, "is a directory"),
-        (vec!["--log", &empty, "--part", "1B"], 2, "--part"),
+        (vec!["--log", &empty, "--with", "part=1B"], 2, "part=1B"),
         (vec!["--log", &empty, "--rate", "fast"], 2, "--rate"),
         (vec!["--drive", "floppy"], 2, "no drive"),
         (vec!["--client", "2Gb/s"], 2, "faster"),
-        (vec!["--block", "100KB"], 2, "--block"),
-        (vec!["--position=-1"], 2, "position"),
+        (vec!["--with", "block=100KB"], 2, "--with block="),
+        (vec!["--with", "position=-1"], 2, "position"),
         (vec!["--memory", "3B"], 2, "--memory"),
     ] {
         let output = plan(&arguments);
@@ -202,9 +202,10 @@ fn what_is_no_log_or_no_question_is_refused_in_one_line() {
 /// The example of Circus section 2.2, and a simulation beside the formula.
 #[test]
 fn the_formula_and_a_simulation_answer_the_same_question() {
-    let paper = ["--link", "1Gb/s", "--client", "1544kb/s", "--position", "5", "--sequential", "50MB/s"];
+    let paper =
+        ["--link", "1Gb/s", "--client", "1544kb/s", "--with", "position=5,sequential=50MB/s,block=256KiB"];
     let mut arguments = paper.to_vec();
-    arguments.extend(["--block", "256KiB", "--memory", "90MiB", "--data", "1TiB", "--json"]);
+    arguments.extend(["--memory", "90MiB", "--data", "1TiB", "--json"]);
     let v = json(&plan(&arguments));
     assert_eq!(v["formula"]["disks"], 5);
     assert_eq!(v["formula"]["clients"].as_f64().map(f64::round), Some(648.0));

@@ -21,10 +21,8 @@ use serde_json::Value;
 #[derive(Args, Debug)]
 pub struct AgainstArgs {
     /// A drive of the catalogue (`seekless-lab vdisk drives`), as large as the disk that was measured
-    #[arg(value_name = "DRIVE")]
     drive: String,
     /// What `seekless disk profile --json FILE` wrote
-    #[arg(value_name = "FILE")]
     profile: PathBuf,
     #[command(flatten)]
     json: JsonOption,

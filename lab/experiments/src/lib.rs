@@ -14,6 +14,7 @@
 //! Must not know: the other applications (daemon, vdisk, load) other than as processes.
 
 pub mod against;
+pub mod chart;
 pub mod check;
 pub mod cli;
 pub mod compare;

@@ -241,10 +241,10 @@ mod tests {
     #[test]
     fn a_record_keeps_what_tables_and_checks_need() {
         let dir = tempfile::tempdir().unwrap();
-        let mut results = made_up("libception-fig13");
+        let mut results = made_up("libception-closed-sizes");
         results.rows[0].metrics.insert("requests".into(), 1.0);
         add(dir.path(), &results).unwrap();
-        let record = Record::read(dir.path(), "libception-fig13").unwrap().unwrap();
+        let record = Record::read(dir.path(), "libception-closed-sizes").unwrap().unwrap();
         let back = record.results("live", &results.scenario).unwrap();
         assert_eq!(back.rows.len(), results.rows.len());
         assert!(back.rows.iter().all(|r| r.cdfs.is_empty() && r.raw.is_empty()));

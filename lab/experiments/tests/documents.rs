@@ -530,7 +530,7 @@ fn nothing_that_serves_anybody_depends_on_a_media_parser() {
         let found: Vec<_> = MEDIA_PARSERS.into_iter().filter(|p| reached(crate_name).contains(p)).collect();
         assert!(found.is_empty(), "{crate_name} depends on {found:?}");
     }
-    let parses = reached("seekless-bitrates");
+    let parses = reached("seekless-lab");
     assert!(MEDIA_PARSERS.iter().all(|parser| parses.contains(parser)), "they have other names: {parses:?}");
 }
 

@@ -20,9 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
-use seekless_base::{Exit, Fault, Nanos, share};
+use seekless_base::{Exit, Fault, Nanos};
 use seekless_model::load_options::HoldsOption;
+use seekless_model::with::{WithOption, within};
 use seekless_model::workload::session::{ClientClass, Rate, SessionSpec};
+use seekless_options::parsed;
 use seekless_output::give;
 use serde::{Deserialize, Serialize};
 
@@ -68,18 +70,31 @@ pub(crate) struct SearchArgs {
     /// Highest rate of the ramp; a bisection goes no higher
     #[arg(long, value_name = "RATE", default_value = "400", value_parser = positive)]
     to: f64,
-    /// Length of the ramp
-    #[arg(long, value_name = "TIME", default_value = "600s")]
+    #[command(flatten)]
+    with: WithOption,
+}
+
+/// What `--with` sets.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Settings {
+    /// Length of the ramp.
+    #[serde(deserialize_with = "parsed")]
     ramp_over: Nanos,
-    /// Length of each run at a constant rate, warm-up included
-    #[arg(long, value_name = "TIME", default_value = "120s")]
+    /// Length of each run at a constant rate, warm-up included.
+    #[serde(deserialize_with = "parsed")]
     step: Nanos,
-    /// Runs at constant rates at most
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX as i64))]
+    /// Runs at constant rates at most.
     runs: u32,
-    /// Stop when the highest good and the lowest bad rate are this close
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    /// Stop when the highest good and the lowest bad rate are this close.
     precision: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let (ramp_over, step) = (Nanos::from_secs(600), Nanos::from_secs(120));
+        Settings { ramp_over, step, runs: 8, precision: 0.05 }
+    }
 }
 
 /// One run at a constant rate.
@@ -213,6 +228,7 @@ pub fn judge_ramp(mut windows: Vec<WindowReport>, max_failed: f64, resolved_s: f
 
 struct Search<'a> {
     args: &'a SearchArgs,
+    settings: Settings,
     classes: Vec<ClientClass>,
     catalogue: Arc<seekless_model::workload::catalogue::Catalogue>,
     /// Runs made so far: each has its own seed.
@@ -237,15 +253,16 @@ impl Search<'_> {
 
     fn ramp(&mut self) -> Result<(RunSettings, Finished), Fault> {
         let a = self.args;
-        let settings = a.session.run.settings(Some(a.ramp_over), &self.classes)?;
-        let plan = self.plan(Rate::Geometric { from_per_s: a.from, to_per_s: a.to, over: a.ramp_over });
+        let over = self.settings.ramp_over;
+        let settings = a.session.run.settings(Some(over), &self.classes)?;
+        let plan = self.plan(Rate::Geometric { from_per_s: a.from, to_per_s: a.to, over });
         let mut watch = RampWatch::new(a.holds.max_failed);
         let finished = sessions(&settings, plan, move |now, live| !watch.is_over(now, live))?;
         Ok((settings, finished))
     }
 
     fn step(&mut self, rate_per_s: f64) -> Result<(SearchStep, RunReport), Fault> {
-        let settings = self.args.session.run.settings(Some(self.args.step), &self.classes)?;
+        let settings = self.args.session.run.settings(Some(self.settings.step), &self.classes)?;
         let plan = self.plan(Rate::Constant { per_s: rate_per_s });
         let finished = sessions(&settings, plan, |_, _| true)?;
         let report = RunReport::new("sessions", serde_json::Value::Null, &settings, &finished);
@@ -307,11 +324,16 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
     if a.from >= a.to {
         return Err(Fault::new(Exit::Usage, format!("--from {} must be below --to {}", a.from, a.to)));
     }
+    let settings: Settings = a.with.settings()?;
+    within(&[
+        ("runs", f64::from(settings.runs), 1.0, f64::from(RUNS_MAX)),
+        ("precision", settings.precision, 0.0, 1.0),
+    ])?;
     let classes = a.session.line.classes(&VIEWERS)?;
     let catalogue = Arc::new(a.session.catalogue.catalogue()?);
     let mut report = SearchReport {
         kind: "search".into(),
-        config: config(a, &classes, &catalogue),
+        config: config(a, &settings, &classes, &catalogue),
         partial: false,
         max_failed: a.holds.max_failed,
         max_per_s: None,
@@ -328,7 +350,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
         failures: None,
         series: Vec::new(),
     };
-    let mut search = Search { args: a, classes, catalogue, runs: 0 };
+    let mut search = Search { args: a, settings, classes, catalogue, runs: 0 };
     let mut first = a.from;
     let mut verdict = Ok(Exit::Ok);
     if a.method != Method::Bisect {
@@ -350,7 +372,7 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
     }
     if a.method != Method::Ramp && !report.partial && verdict.is_ok() {
         (report.max_per_s, report.max_mb_per_s, report.lowest_bad_per_s) = (None, None, None);
-        let mut bisection = Bisection::new(first, a.to, a.precision, a.runs);
+        let mut bisection = Bisection::new(first, a.to, settings.precision, settings.runs);
         while let Some(rate) = bisection.rate() {
             let (step, run) = search.step(rate)?;
             if !a.session.run.quiet {
@@ -392,14 +414,15 @@ pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
 
 fn config(
     a: &SearchArgs,
+    settings: &Settings,
     classes: &[ClientClass],
     catalogue: &seekless_model::workload::catalogue::Catalogue,
 ) -> serde_json::Value {
     let run = &a.session.run;
     serde_json::json!({
         "url": run.url, "method": format!("{:?}", a.method).to_lowercase(), "from_per_s": a.from, "to_per_s": a.to,
-        "ramp_over_s": a.ramp_over.as_secs_f64(), "step_s": a.step.as_secs_f64(), "runs": a.runs,
-        "precision": a.precision, "warmup_s": run.warmup.as_secs_f64(), "speedup": run.speedup, "seed": run.from.seed,
+        "ramp_over_s": settings.ramp_over.as_secs_f64(), "step_s": settings.step.as_secs_f64(), "runs": settings.runs,
+        "precision": settings.precision, "warmup_s": run.warmup.as_secs_f64(), "speedup": run.speedup, "seed": run.from.seed,
         "timeout_s": a.session.line.timeout(&VIEWERS).as_secs_f64(), "classes": classes, "warm_start": !a.session.cold_start,
         "library_bytes": catalogue.total(), "library_files": catalogue.videos().len(),
     })

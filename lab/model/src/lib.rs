@@ -10,4 +10,5 @@ pub mod drive;
 pub mod load_options;
 pub mod platter;
 pub mod set_options;
+pub mod with;
 pub mod workload;

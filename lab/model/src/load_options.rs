@@ -78,6 +78,22 @@ pub struct HoldsOption {
     pub max_failed: f64,
 }
 
+/// Which drive is modelled.
+#[derive(Args, Clone, Debug)]
+pub struct DriveOption {
+    /// Model of the drive, of `seekless-lab vdisk drives`; `none` of `sim trace run`: reads below the caches
+    /// take no time [default: the paper's for what a paper states, else wd-red-1tb]
+    #[arg(long, value_name = "NAME")]
+    drive: Option<String>,
+}
+
+impl DriveOption {
+    /// What was given, else `usual`.
+    pub fn name<'a>(&'a self, usual: &'a str) -> &'a str {
+        self.drive.as_deref().unwrap_or(usual)
+    }
+}
+
 /// What is done with a malformed line of a trace or a log.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct LenientOption {

@@ -147,7 +147,7 @@ fn what_is_wrong_is_one_clear_line_and_no_result() {
         (&good, &["--levels", LEVELS, "--coordinate", "du,pfc"], Exit::Usage, "2 coordinators for 1 levels"),
         (&good, &["--levels", LEVELS, "--drive", "floppy"], Exit::Usage, "no drive is called `floppy`"),
         (&good, &["--levels", LEVELS, "--with", "block=1000B"], Exit::Usage, "multiple of 512"),
-        (&good, &["--levels", LEVELS, "--clients", "0"], Exit::Usage, "--clients 0"),
+        (&good, &["--levels", LEVELS, "--with", "clients=0"], Exit::Usage, "clients=0"),
         (&good, &["--levels", LEVELS, "--with", "time-stretch=0"], Exit::Usage, "time-stretch=0"),
         (&good, &["--levels", LEVELS, "--with", "alpha-ms=-1"], Exit::Usage, "--with alpha-ms"),
     ] {

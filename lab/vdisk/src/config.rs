@@ -138,7 +138,7 @@ impl DiskConfig {
         }
         if self.chunk < Bytes::kib(4) || !self.chunk.0.is_multiple_of(4096) {
             return Err(usage(format!(
-                "--spread-chunk {} cannot be had: use a multiple of 4KiB",
+                "--with spread-chunk={} cannot be had: use a multiple of 4KiB",
                 self.chunk
             )));
         }
@@ -148,7 +148,7 @@ impl DiskConfig {
                 let platter = seekless_model::platter::Platter::new(&data_sheet(&spec));
                 Mechanism::Platter(Box::new(platter.map_err(|why| usage(format!("{}: {why}", self.drive)))?))
             }
-            Model::Platter => return Err(usage("--model platter is one drive: leave out --set".into())),
+            Model::Platter => return Err(usage("--with model=platter is one drive: leave out --set".into())),
         };
         // Whole stripes stay together.
         let chunk = self.chunk.0.next_multiple_of(self.set.stripe().0.max(1));

@@ -60,7 +60,7 @@ pub fn run(config: &DiskConfig) -> Result<Exit, Fault> {
     } else {
         let store = Store::new(config.size.0, &config.backing).map_err(|e| {
             let Fault { exit, message } = cannot("make an unnamed sparse file in", &config.backing, &e);
-            Fault::new(exit, message + "; choose another --backing")
+            Fault::new(exit, message + "; choose another --with backing")
         })?;
         let store = Arc::new(store);
         serve(DiskFile::new(Arc::clone(&engine), Arc::clone(&store)), &dir.fuse(), config, false)?;

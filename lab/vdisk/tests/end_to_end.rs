@@ -303,14 +303,14 @@ fn bad_input_is_one_clear_line_and_leaves_nothing() {
         (2, &["--mount", mnt, "--size", "64GB2"], "cannot be used multiple times"),
         (2, &["--mount", mnt, "--fs", "zfs"], "zfs"),
         (2, &["--mount", mnt, "--scheduler", "cfq"], "this kernel offers"),
-        (2, &["--mount", mnt, "--spread", "most"], "percentages"),
+        (2, &["--mount", mnt, "--with", "spread=most"], "percentages"),
         (2, &["--mount", mnt, "--speedup", "0"], "out of range"),
         (2, &["--mount", mnt, "--mount-options", "nosuch"], "refuses --mount-options"),
         (2, &[], "--mount DIR is missing"),
         (4, &["--mount", full.to_str().unwrap()], "not empty"),
         (2, &["--mount", "/dev/null"], "/dev/null is no directory"),
         (5, &["--mount", "/nonexistent/here"], "/nonexistent/here"),
-        (5, &["--mount", mnt, "--backing", "/nonexistent"], "choose another --backing"),
+        (5, &["--mount", mnt, "--with", "backing=/nonexistent"], "choose another --with backing"),
     ];
     for (exit, more, words) in cases {
         let line = bench.fault(exit, &[&base[..], more].concat());

@@ -136,7 +136,7 @@ fn service_times_of_a_live_disk_are_the_models() {
         let (mount, trace, list) = (bench.path("mnt"), bench.path("trace.csv"), bench.path("list"));
         fs::write(&list, (0..FILES).map(|i| format!("{FILE_BYTES} {i:03}\n")).collect::<String>()).unwrap();
         let words = format!(
-            "up --name d --drive {drive} --size 1GiB --speedup 50 --queue-depth {QUEUE_DEPTH} --mount {} --trace {}",
+            "up --name d --drive {drive} --size 1GiB --speedup 50 --with queue-depth={QUEUE_DEPTH} --mount {} --trace {}",
             mount.display(),
             trace.display()
         );

@@ -10,7 +10,6 @@ mod awake;
 pub mod cli;
 mod list;
 mod measure;
-mod plot;
 mod profile;
 mod resolve;
 mod store;

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::disk::measure::{Manners, Measured, measure};
 use crate::disk::resolve::resolve;
-use crate::disk::{plot, store};
+use crate::disk::store;
 
 #[derive(Args, Debug)]
 pub(crate) struct ProfileArgs {
@@ -31,9 +31,6 @@ pub(crate) struct ProfileArgs {
     /// Give up after this time, for example 90s or 20m
     #[arg(long, default_value = "20m", value_parser = parse_duration)]
     pub(crate) duration: Duration,
-    /// Path of the plot [default: beside the stored profile]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
     /// Do not store the profile
     #[arg(long)]
     pub(crate) no_store: bool,
@@ -53,8 +50,6 @@ struct ProfileReport {
     device: PathBuf,
     /// Where the profile is kept.
     stored: Option<PathBuf>,
-    /// Where the plot is.
-    plot: Option<PathBuf>,
     reads: u64,
     disturbed: u64,
     /// Time the disk worked for the measurement.
@@ -146,17 +141,12 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
         let (path, stored) = store::save(id, &label, profile)?;
         (Some(path), stored)
     };
-    let plot_at = args.plot.clone().or_else(|| stored_at.as_ref().map(|p| p.with_extension("html")));
-    if let Some(path) = &plot_at {
-        store::write(path, plot::html(&stored)?.as_bytes())?;
-    }
     let report = ProfileReport {
         name: target.name.clone(),
         disk: id.clone(),
         label,
         device: target.device(),
         stored: stored_at,
-        plot: plot_at,
         reads,
         disturbed,
         busy_s: busy.as_secs_f64(),
@@ -198,10 +188,8 @@ fn text(report: &ProfileReport) -> String {
         report.wall_s,
         report.disturbed,
     );
-    for (what, path) in [("profile", &report.stored), ("plot", &report.plot)] {
-        if let Some(path) = path {
-            text += &format!("  {what:17} {}\n", path.display());
-        }
+    if let Some(path) = &report.stored {
+        text += &format!("  profile           {}\n", path.display());
     }
     text
 }

@@ -20,7 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::{EngineArgs, ReportOptions, SocketArgs};
 use crate::daemon::Daemon;
 use crate::observe::Door;
-use crate::parent::die_with;
+use crate::parent::{ParentOption, die_with};
 
 /// Read ahead for every program that reads under these folders. Nothing is preloaded or restarted, and no
 /// program waits for it. It runs until SIGINT or SIGTERM; at SIGHUP it closes every file.
@@ -33,9 +33,8 @@ pub struct ObserveArgs {
     engine: EngineArgs,
     #[command(flatten)]
     socket: SocketArgs,
-    /// End when this process, which started it, ends; then remove the socket's folder
-    #[arg(long, value_name = "PID", hide = true)]
-    parent: Option<i32>,
+    #[command(flatten)]
+    started_by: ParentOption,
     /// How the kernel reports reads: programs or samples of tracepoints, entries or probes of functions
     /// [default: the first of these that works]
     #[arg(long, value_name = "WAY", hide = true)]
@@ -51,7 +50,7 @@ pub struct ObserveArgs {
 /// The kernel, the file system or our rights do not allow it; an argument is not a directory; the socket or
 /// the file system is taken.
 pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
-    if let Some(parent) = args.parent {
+    if let Some(parent) = args.started_by.parent {
         die_with(parent, Signal::TERM)?;
     }
     // Before anything else is set up.
@@ -107,7 +106,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         give(&report)?;
     }
     drop(daemon);
-    if let (Some(_), Some(folder)) = (args.parent, folder) {
+    if let (Some(_), Some(folder)) = (args.started_by.parent, folder) {
         own_daemon::remove_folder(&folder);
     }
     Ok(Exit::Ok)

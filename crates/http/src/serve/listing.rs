@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::Dir;
+use seekless_output::html_escaped;
 
 use super::tree::{Entry, Tree};
 use crate::path::encode_segment;
@@ -45,7 +46,7 @@ pub(crate) fn page(
         entries.push((is_folder, name.to_vec(), size));
     }
     entries.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    let title = escape(&String::from_utf8_lossy(title.as_os_str().as_bytes()));
+    let title = html_escaped(&String::from_utf8_lossy(title.as_os_str().as_bytes()));
     let mut page = format!(
         "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>/{title}</title></head>\n<body><h1>/{title}</h1>\n<pre>\n"
     );
@@ -55,7 +56,7 @@ pub(crate) fn page(
     for (is_folder, name, size) in entries {
         let slash = if is_folder { "/" } else { "" };
         let size = if is_folder { "-".into() } else { size.to_string() };
-        let text = escape(&String::from_utf8_lossy(&name));
+        let text = html_escaped(&String::from_utf8_lossy(&name));
         let _ =
             writeln!(page, "{size:>16}  <a href=\"./{}{slash}\">{text}{slash}</a>", encode_segment(&name));
     }
@@ -64,10 +65,6 @@ pub(crate) fn page(
     }
     page.push_str("</pre></body></html>\n");
     Ok(page)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

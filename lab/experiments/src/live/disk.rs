@@ -198,7 +198,7 @@ pub(super) fn up(disk: &DiskSetup, number: usize) -> Result<(Command, String), F
     let name = format!("lab-{}-{number}", std::process::id());
     let mut up = tools::command(&["vdisk", "up", "--name", &name, "--drive", &disk.drive])?;
     if let Some(model) = &disk.model {
-        up.args(["--model", model]);
+        up.args(["--with", &format!("model={model}")]);
     }
     up.args(["--size", &disk.size.to_string(), "--speedup", &disk.speedup.to_string()]);
     Ok((up, name))

@@ -92,7 +92,12 @@ impl Clients {
                     "--to",
                     &to.to_string(),
                 ]);
-                command.args(["--warmup", &format!("{warmup_s}s"), "--ramp-over", &format!("{duration_s}s")]);
+                command.args([
+                    "--warmup",
+                    &format!("{warmup_s}s"),
+                    "--with",
+                    &format!("ramp-over={duration_s}s"),
+                ]);
                 command.args(link.iter().flat_map(|rates| ["--link", rates.as_str()]));
                 *duration_s
             }
@@ -106,8 +111,8 @@ impl Clients {
                 let step = warmup_s + duration_s;
                 command.args(["search", "--method", "bisect", "--from", &rate.to_string()]);
                 command.args(["--to", &rate_max.to_string(), "--max-failed", &max_failed.to_string()]);
-                command.args(["--precision", &precision.to_string(), "--runs", &SEARCH_RUNS.to_string()]);
-                command.args(["--warmup", &format!("{warmup_s}s"), "--step", &format!("{step}s")]);
+                command.args(["--warmup", &format!("{warmup_s}s"), "--with"]);
+                command.arg(format!("precision={precision},runs={SEARCH_RUNS},step={step}s"));
                 step * f64::from(SEARCH_RUNS)
             }
             Load::Diff { .. }

@@ -1,7 +1,7 @@
 //! A program that writes beside a load, as a mirror or a recorder does: `seekless-lab writer`.
 //!
 //! It writes a file from end to end, over and over, and calls `fsync` after every so many bytes. It keeps to
-//! its rate over the whole run: what it was late with, it writes as soon as it may. With `--cameras` it is a
+//! its rate over the whole run: what it was late with, it writes as soon as it may. With cameras it is a
 //! recorder: threads that each write a file a segment and call `fsync` at its end
 //! ([`seekless_model::workload::recorder`]), and a journal. The simulator has the same programs
 //! (`seekless_sim`, `serving::machine::writer`).
@@ -16,7 +16,11 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use seekless_base::wants::PAGE;
 use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_model::with::WithOption;
 use seekless_model::workload::recorder::{CALL, Camera, Segments};
+use seekless_options::parsed;
+use seekless_output::JsonOption;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::memory_group::MemoryGroup;
@@ -38,63 +42,88 @@ const SLACK: Duration = Duration::from_secs(90);
 #[derive(Debug, Args)]
 pub struct WriterArgs {
     /// The file, or the folder of a recorder; it is removed at the end
-    #[arg(long)]
     file: PathBuf,
-    /// Its size, or that of the segments of all cameras
-    #[arg(long)]
+    #[command(flatten)]
+    with: WithOption,
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// What `--with` sets.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Writing {
+    /// The argument: not a setting.
+    #[serde(skip)]
+    file: PathBuf,
+    /// Size of the file, or of the segments of all cameras.
     size: Bytes,
-    /// MB/s, in the disk's time
-    #[arg(long)]
+    /// MB/s, in the disk's time.
     rate: f64,
-    /// Call fsync after so many bytes
-    #[arg(long)]
+    /// Call fsync after so many bytes. None: never.
     sync: Option<Bytes>,
-    /// A recorder of so many cameras, which share the rate, instead of one file
-    #[arg(long, default_value_t = 0)]
+    /// A recorder of so many cameras, which share the rate, instead of one file.
     cameras: u32,
-    /// With --cameras: length of a segment
-    #[arg(long, default_value = "4s")]
+    /// With cameras: length of a segment.
+    #[serde(deserialize_with = "parsed")]
     segment: Nanos,
-    /// With --cameras: time between two records of its journal
-    #[arg(long, default_value = "250ms")]
+    /// With cameras: time between two records of its journal.
+    #[serde(deserialize_with = "parsed")]
     journal: Nanos,
-    /// How many times faster than life the disk runs
-    #[arg(long, default_value_t = 1.0)]
+    /// How many times faster than life the disk runs.
     speedup: f64,
-    /// What happens before is not counted
-    #[arg(long)]
+    /// What happens before is not counted.
+    #[serde(deserialize_with = "parsed")]
     warmup: Nanos,
-    /// When it ends, warm-up included
-    #[arg(long)]
+    /// When it ends, warm-up included.
+    #[serde(deserialize_with = "parsed")]
     duration: Nanos,
-    /// Where the result goes
-    #[arg(long, num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+}
+
+impl Default for Writing {
+    fn default() -> Writing {
+        Writing {
+            file: PathBuf::new(),
+            size: Bytes::ZERO,
+            rate: 0.0,
+            sync: None,
+            cameras: 0,
+            segment: Nanos::from_secs(4),
+            journal: Nanos::from_millis(250),
+            speedup: 1.0,
+            warmup: Nanos::ZERO,
+            duration: Nanos::ZERO,
+        }
+    }
 }
 
 /// Carries out `seekless-lab writer`.
 ///
 /// # Errors
-/// The file cannot be made or written.
+/// A wrong setting; the file cannot be made or written.
 pub(crate) fn run(args: &WriterArgs) -> Result<Exit, Fault> {
+    let settings: Writing = args.with.settings()?;
+    let value = write(&Writing { file: args.file.clone(), ..settings })?;
+    seekless_output::give(args.json.path(), &value, || format!("{value}\n"))?;
+    Ok(Exit::Ok)
+}
+
+fn write(args: &Writing) -> Result<Value, Fault> {
     let usable = |x: f64| x.is_finite() && x > 0.0;
     if !usable(args.rate) || !usable(args.speedup) || args.size.0 < CALL || args.duration <= args.warmup {
-        let message =
-            "writer: --rate and --speedup are above 0, --size at least 128KiB, --duration above --warmup";
+        let message = "writer: rate and speedup are above 0, size at least 128KiB, duration above warmup";
         return Err(Fault::new(Exit::Usage, message));
     }
     let long = Nanos::from_millis(100)..=Nanos::from_secs(3600);
     if args.cameras > 1024 || !long.contains(&args.segment) || args.journal < Nanos::from_millis(1) {
-        let message = "writer: --cameras is at most 1024, --segment 100ms to 1h, --journal at least 1ms";
+        let message = "writer: cameras is at most 1024, segment 100ms to 1h, journal at least 1ms";
         return Err(Fault::new(Exit::Usage, message));
     }
     let clock = Clock { start: Instant::now(), speedup: args.speedup };
-    let value = match args.cameras {
-        0 => plain(args, clock)?,
-        _ => record(args, clock)?,
-    };
-    seekless_output::give(args.json.as_deref(), &value, || format!("{value}\n"))?;
-    Ok(Exit::Ok)
+    match args.cameras {
+        0 => plain(args, clock),
+        _ => record(args, clock),
+    }
 }
 
 /// Disk time since the start.
@@ -141,7 +170,7 @@ fn data() -> Vec<u8> {
 }
 
 /// One program that writes one file.
-fn plain(args: &WriterArgs, clock: Clock) -> Result<Value, Fault> {
+fn plain(args: &Writing, clock: Clock) -> Result<Value, Fault> {
     let fault = |what: &str, e: std::io::Error| fault(what, &args.file, &e);
     let mut file = File::create(&args.file).map_err(|e| fault("create", e))?;
     let (buffer, mut fsyncs) = (data(), Syncs::new());
@@ -174,7 +203,7 @@ fn plain(args: &WriterArgs, clock: Clock) -> Result<Value, Fault> {
     Ok(written_json(args, counted as f64 / 1e6 / seconds, &fsyncs))
 }
 
-fn written_json(args: &WriterArgs, mb_per_s: f64, fsyncs: &Syncs) -> Value {
+fn written_json(args: &Writing, mb_per_s: f64, fsyncs: &Syncs) -> Value {
     json!({
         "mb_per_s": mb_per_s, "asked_mb_per_s": args.rate, "of_asked": mb_per_s / args.rate,
         "fsyncs": fsyncs.0.len(), "fsync_p50_ms": fsyncs.ms(0.5), "fsync_p99_ms": fsyncs.ms(0.99),
@@ -190,7 +219,7 @@ struct Recorded {
 }
 
 /// Cameras, each a thread that writes its segments, and a journal, in a folder of their own.
-fn record(args: &WriterArgs, clock: Clock) -> Result<Value, Fault> {
+fn record(args: &Writing, clock: Clock) -> Result<Value, Fault> {
     let dir = &args.file;
     std::fs::create_dir_all(dir).map_err(|e| fault("create", dir, &e))?;
     let journal = Journal::new(&dir.join("journal"))?;
@@ -233,7 +262,7 @@ fn record(args: &WriterArgs, clock: Clock) -> Result<Value, Fault> {
 
 /// One camera: a file a segment, of which the oldest is written over when `keep` bytes are there.
 fn film(
-    args: &WriterArgs,
+    args: &Writing,
     clock: Clock,
     mut camera: Camera,
     number: usize,
@@ -299,7 +328,7 @@ impl Journal {
         Ok(Journal { file, path: path.to_owned() })
     }
 
-    fn keep(&self, args: &WriterArgs, clock: Clock) -> Result<Recorded, Fault> {
+    fn keep(&self, args: &Writing, clock: Clock) -> Result<Recorded, Fault> {
         let (page, mut syncs, mut at) = (vec![7; PAGE as usize], Syncs::new(), 0);
         loop {
             let every = args.journal.0.max(1);
@@ -336,19 +365,14 @@ impl Writer {
         group: Option<&MemoryGroup>,
     ) -> Result<Writer, Fault> {
         let mut command = tools::command(&["writer"])?;
-        command.arg("--file").arg(mount.join("written"));
-        command.args(["--size", &spec.file.to_string(), "--rate", &mb_s.to_string()]);
-        command.args(spec.sync.iter().flat_map(|every| ["--sync".to_string(), every.to_string()]));
-        if let Some(cameras) = spec.cameras {
-            command.args(["--cameras", &cameras.to_string(), "--segment", &format!("{}s", spec.segment_s)]);
-        }
-        command.args(["--warmup", &format!("{warmup_s}s")]);
-        command.args([
-            "--duration",
-            &format!("{}s", warmup_s + duration_s),
-            "--speedup",
-            &speedup.to_string(),
-        ]);
+        command.arg(mount.join("written"));
+        let mut settings = vec![
+            format!("size={},rate={mb_s},speedup={speedup}", spec.file),
+            format!("warmup={warmup_s}s,duration={}s", warmup_s + duration_s),
+        ];
+        settings.extend(spec.sync.map(|every| format!("sync={every}")));
+        settings.extend(spec.cameras.map(|n| format!("cameras={n},segment={}s", spec.segment_s)));
+        command.arg("--with").arg(settings.join(","));
         let result = dir.join("writer.json");
         command.arg("--json").arg(&result);
         let process = Process::spawn("the writer", command, &dir.join("writer.log"), group)?;
@@ -402,8 +426,8 @@ pub(crate) fn account(row: &mut Row, writer: &Value) {
 mod tests {
     use super::*;
 
-    fn recorder(file: &Path) -> WriterArgs {
-        WriterArgs {
+    fn recorder(file: &Path) -> Writing {
+        Writing {
             file: file.into(),
             size: Bytes::mib(1),
             rate: 4.0,
@@ -414,7 +438,6 @@ mod tests {
             speedup: 1.0,
             warmup: Nanos::from_millis(400),
             duration: Nanos::from_millis(1400),
-            json: None,
         }
     }
 
@@ -436,9 +459,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, b"in the way").unwrap();
-        let fault = run(&recorder(&file)).unwrap_err();
+        let fault = write(&recorder(&file)).unwrap_err();
         assert!(fault.message.starts_with("writer: cannot create") && !fault.message.contains('\n'));
-        let fault = run(&WriterArgs { cameras: 2000, ..recorder(&file) }).unwrap_err();
+        let fault = write(&Writing { cameras: 2000, ..recorder(&file) }).unwrap_err();
         assert_eq!(fault.exit, Exit::Usage);
     }
 }

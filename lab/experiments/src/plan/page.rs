@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::chart::{Axis, Chart, Mark, Series, colour, escape};
 use seekless_base::Fault;
-use seekless_output::chart::{Axis, Chart, Mark, Series, colour, escape};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:860px;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ddd;text-align:right}\
@@ -27,7 +27,7 @@ impl Page {
             html: format!(
                 "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{title}</title><style>{STYLE}{}</style></head>\
                  <body><h1>{title}</h1>\n",
-                seekless_output::chart::STYLE
+                crate::chart::STYLE
             ),
         }
     }

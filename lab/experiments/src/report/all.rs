@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::chart::escape;
 use seekless_base::Fault;
-use seekless_output::chart::escape;
 
 use super::html::{body, open, prose};
 use super::number;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use crate::chart::escape;
 use seekless_base::Fault;
-use seekless_output::chart::escape;
 
 use super::{ComparisonEntry, entries, label, number, plot};
 use crate::metric::{self, Metric};
@@ -36,7 +36,7 @@ pub(super) fn open(title: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><title>{}</title><style>{STYLE}{}</style></head><body>",
         escape(title),
-        seekless_output::chart::STYLE
+        crate::chart::STYLE
     )
 }
 

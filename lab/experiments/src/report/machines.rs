@@ -5,9 +5,9 @@
 
 use std::fmt::Write;
 
+use crate::chart::escape;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use seekless_output::chart::escape;
 
 use super::number;
 use crate::check::Statistic;

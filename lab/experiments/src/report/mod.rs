@@ -162,11 +162,7 @@ pub(crate) mod tests {
             assert!(!html.contains("src=") && !html.contains("href=\"http"), "{name} loads something");
             assert!(html.contains("&lt;b&gt;not bold&lt;/b&gt;"));
             for outcome in &results.checks {
-                assert!(
-                    html.contains(&seekless_output::chart::escape(&outcome.name)),
-                    "{name}: {}",
-                    outcome.name
-                );
+                assert!(html.contains(&crate::chart::escape(&outcome.name)), "{name}: {}", outcome.name);
             }
             for published in &results.scenario.published {
                 assert!(html.contains(&number(published.value)), "{name}: {}", published.value);
@@ -197,7 +193,7 @@ pub(crate) mod tests {
     #[test]
     fn results_read_back_as_written() {
         let dir = tempfile::tempdir().unwrap();
-        let results = made_up("libception-fig13");
+        let results = made_up("libception-closed-sizes");
         results.write(&dir.path().join("results.json")).unwrap();
         let html = std::fs::read_to_string(write(dir.path()).unwrap()).unwrap();
         assert_eq!(html, render(&results).unwrap());

@@ -425,7 +425,7 @@ mod tests {
     /// Records of two scenarios, one with a check that fails and has a known cause.
     fn records() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        record::add(dir.path(), &made_up("libception-fig13")).unwrap();
+        record::add(dir.path(), &made_up("libception-closed-sizes")).unwrap();
         let mut failing = made_up("circus-fig12");
         for row in &mut failing.rows {
             row.metrics.values_mut().for_each(|value| *value = 0.0);
@@ -439,7 +439,7 @@ mod tests {
     fn a_page_has_values_published_values_checks_and_causes() {
         let dir = records();
         let pages = render(dir.path()).unwrap();
-        let libception = made_up("libception-fig13");
+        let libception = made_up("libception-closed-sizes");
         for published in &libception.scenario.published {
             assert!(pages["libception.md"].contains(&format!("({})", number(published.value))));
         }

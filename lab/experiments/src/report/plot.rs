@@ -1,7 +1,7 @@
 //! What a report draws: bars where arms or words are compared, lines over sizes, cumulative distributions.
 
+use crate::chart::{Axis, Bar, Bars, Chart, Colour, Mark, Scale, Series, WIDTH, colour};
 use seekless_base::Fault;
-use seekless_output::chart::{Axis, Bar, Bars, Chart, Colour, Mark, Scale, Series, WIDTH, colour};
 
 use super::{ComparisonEntry, label, number};
 use crate::metric::Metric;

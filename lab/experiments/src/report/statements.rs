@@ -211,9 +211,9 @@ mod tests {
     #[test]
     fn a_statement_is_judged_over_the_recorded_rows_by_todays_check() {
         let dir = tempfile::tempdir().unwrap();
-        let mut results = made_up("libception-fig13");
+        let mut results = made_up("libception-closed-sizes");
         record::add(dir.path(), &results).unwrap();
-        let record = Record::read(dir.path(), "libception-fig13").unwrap().unwrap();
+        let record = Record::read(dir.path(), "libception-closed-sizes").unwrap().unwrap();
         let scenario = &mut results.scenario;
         let text = "name='as printed'\narm='Vanilla'\nis='~'\ntarget=10\nsource='Table 3'";
         scenario.checks = vec![toml::from_str(text).unwrap()];

@@ -112,7 +112,7 @@ pub struct Sim {
 pub struct DiskSetup {
     /// Name of a drive in `drives/`.
     pub drive: String,
-    /// Live, how the drive is modelled: see `seekless-lab vdisk up --model`.
+    /// Live, how the drive is modelled: see `seekless-lab vdisk up --with model=...`.
     pub model: Option<String>,
     /// Capacity of the block device; it stands for the whole drive. Must hold the library.
     pub size: Bytes,

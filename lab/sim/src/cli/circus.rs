@@ -3,18 +3,18 @@
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
-use seekless_base::{Bytes, Exit, Fault, Nanos, share};
+use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_model::drive::{DriveSpec, catalogue};
-use seekless_model::load_options::SeedOption;
+use seekless_model::load_options::{DriveOption, SeedOption};
 use seekless_output::JsonOption;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::RUNS;
-use super::with::WithOption;
 use crate::circus::conclusions::{Conclusion, conclusions};
 use crate::circus::figures::{self, Figure, FigurePoint};
 use crate::circus::{Class, LINKS, Setup, Trials, trials, trials_until};
+use seekless_model::with::WithOption;
 
 /// Virtual time measured at most: beyond a day nothing new happens.
 const TIME_S_MAX: f64 = 86_400.0;
@@ -35,17 +35,10 @@ enum OrderArg {
 pub(super) struct CircusArgs {
     /// Figure of the paper, 8 to 17, to compute beside the values of its text; sets files, size, load and
     /// clients
-    #[arg(long, conflicts_with_all = ["files", "size", "load", "clients", "order"])]
+    #[arg(long, conflicts_with_all = ["load", "clients", "order"])]
     figure: Option<u32>,
-    /// Model of the disk [default: the paper's for a figure, else wd-red-1tb]
-    #[arg(long)]
-    drive: Option<String>,
-    /// Number of files, all equally popular
-    #[arg(long, default_value_t = 1)]
-    files: u64,
-    /// Size of each file
-    #[arg(long, default_value = "512MiB")]
-    size: Bytes,
+    #[command(flatten)]
+    drive: DriveOption,
     /// Offered load in percent of the server's link; several separated by commas
     #[arg(long, default_value = "40")]
     load: String,
@@ -56,19 +49,9 @@ pub(super) struct CircusArgs {
     /// Order of blocks
     #[arg(long, value_enum, default_value_t = OrderArg::Both)]
     order: OrderArg,
-    /// Memory for blocks and clients
-    #[arg(long, default_value_t = figures::MEMORY)]
-    memory: Bytes,
-    /// Measured seconds, after a warm-up of the longest download
-    #[arg(long, default_value_t = 1800.0)]
-    time: f64,
     /// Runs with different seeds; the mean is printed, with its 95 % confidence interval
     #[arg(long, default_value_t = 1)]
     trials: u64,
-    /// Stop before --trials when the 95 % interval of the network throughput is within this share of its mean
-    /// (the paper: 0.05)
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    until: Option<f64>,
     #[command(flatten)]
     from: SeedOption,
     #[command(flatten)]
@@ -77,10 +60,21 @@ pub(super) struct CircusArgs {
     json: JsonOption,
 }
 
-/// What `--with` sets: the server of the paper, and the network.
+/// What `--with` sets: files, server of the paper, network, and how long is measured.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct Model {
+    /// Number of files, all equally popular.
+    files: Option<u64>,
+    /// Size of each file.
+    size: Option<Bytes>,
+    /// Memory for blocks and clients.
+    memory: Bytes,
+    /// Measured seconds, after a warm-up of the longest download.
+    time: f64,
+    /// Stop before --trials when the 95 % interval of the network throughput is within this share of its mean
+    /// (the paper: 0.05).
+    until: Option<f64>,
     /// Memory of the server for each client; the rest is for blocks.
     per_client: Bytes,
     /// Rate of the server's link, Mbit/s.
@@ -106,6 +100,11 @@ struct Model {
 impl Default for Model {
     fn default() -> Model {
         Model {
+            files: None,
+            size: None,
+            memory: figures::MEMORY,
+            time: 1800.0,
+            until: None,
             per_client: figures::PER_CLIENT,
             link: 1000.0,
             rtt: None,
@@ -177,48 +176,43 @@ fn parse_clients(text: &str) -> Result<Vec<Class>, Fault> {
 
 fn drive(args: &CircusArgs) -> Result<DriveSpec, Fault> {
     let default = if args.figure.is_some() { "cheetah-18gb-10k" } else { "wd-red-1tb" };
-    let name = args.drive.as_deref().unwrap_or(default);
-    catalogue::find(name).map_err(|why| usage(why.to_string()))
+    catalogue::find(args.drive.name(default)).map_err(|why| usage(why.to_string()))
 }
 
 /// The experiment the options describe, load apart.
-fn setup(args: &CircusArgs) -> Result<Setup, Fault> {
-    let model: Model = args.with.settings()?;
-    if args.figure.is_some() && (model.rtt.is_some() || model.loss.is_some()) {
-        return Err(usage("--figure sets rtt and loss: leave them out of --with".into()));
+fn setup(args: &CircusArgs, model: &Model) -> Result<Setup, Fault> {
+    let sets = model.rtt.is_some() || model.loss.is_some() || model.files.is_some() || model.size.is_some();
+    if args.figure.is_some() && sets {
+        return Err(usage("--figure sets files, size, rtt and loss: leave them out of --with".into()));
     }
     let drive = drive(args)?;
-    let time = within("time", args.time, 1.0, TIME_S_MAX)?;
+    let time = within("with time", model.time, 1.0, TIME_S_MAX)?;
     let mut setup = figures::base(&drive, args.from.seed, Nanos::from_secs_f64(time));
     let block = model.block.0;
     if !(512..=(64 << 20)).contains(&block) || !block.is_power_of_two() {
         return Err(usage(format!("--with block={} is not a power of two from 512B to 64MiB", model.block)));
     }
-    if args.size.0 < block || args.size.0 / block > seekless_reorder::BLOCKS_MAX {
-        return Err(usage(format!(
-            "--size {} is less than a block or more than 16777216 of them",
-            args.size
-        )));
+    let (files, size) = (model.files.unwrap_or(1), model.size.unwrap_or(Bytes::mib(512)));
+    if size.0 < block || size.0 / block > seekless_reorder::BLOCKS_MAX {
+        return Err(usage(format!("--with size={size} is less than a block or more than 16777216 of them")));
     }
-    if args.files == 0 || args.files.saturating_mul(args.size.0) > drive.capacity().0 {
+    if files == 0 || files.saturating_mul(size.0) > drive.capacity().0 {
         return Err(usage(format!(
-            "--files {} of {} do not fit on {}, which holds {} GB, or are none",
-            args.files,
-            args.size,
+            "--with files={files} of {size} do not fit on {}, which holds {} GB, or are none",
             drive.name,
             drive.capacity().0 / 1_000_000_000
         )));
     }
-    if args.memory.0 < block {
-        return Err(usage(format!("--memory {} is less than one block", args.memory)));
+    if model.memory.0 < block {
+        return Err(usage(format!("--with memory={} is less than one block", model.memory)));
     }
-    setup.files = args.files;
-    setup.size = args.size;
+    setup.files = files;
+    setup.size = size;
     setup.link_rate = within("with link", model.link, 0.001, 1e6)? * 1e6 / 8.0;
     setup.round_trip = Nanos::from_millis_f64(within("with rtt", model.rtt.unwrap_or(1.0), 0.001, 10_000.0)?);
     setup.loss = within("with loss", model.loss.unwrap_or(0.0), 0.0, 90.0)? / 100.0;
     setup.classes = parse_clients(&args.clients)?;
-    setup.memory = args.memory;
+    setup.memory = model.memory;
     setup.per_client = model.per_client;
     let server = &mut setup.server;
     server.block = model.block;
@@ -260,9 +254,10 @@ fn sweep(args: &CircusArgs, setup: &Setup) -> Result<Vec<FigurePoint>, Fault> {
 }
 
 pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
-    let setup = setup(&args)?;
+    let model: Model = args.with.settings()?;
+    let setup = setup(&args, &model)?;
     within("trials", args.trials as f64, 1.0, 1000.0)?;
-    args.until.map_or(Ok(0.0), |share| within("until", share, 0.001, 1.0))?;
+    model.until.map_or(Ok(0.0), |share| within("with until", share, 0.001, 1.0))?;
     let figure = match args.figure {
         None => Figure { number: 0, title: "", axis: "load, %", points: sweep(&args, &setup)? },
         Some(number) => figures::figure(number, &setup).ok_or_else(|| {
@@ -289,7 +284,7 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
         setups
             .par_iter()
             .map(|setup| {
-                let result = match args.until {
+                let result = match model.until {
                     Some(share) => trials_until(setup, share, args.trials),
                     None => trials(setup, args.trials),
                 };
@@ -302,7 +297,7 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
     let results: Vec<Trials> = of_point.iter().map(|&i| of_setup[i].clone()).collect();
     let checks = conclusions(&figure, &results);
     let exit = if checks.iter().all(Conclusion::holds) { Exit::Ok } else { Exit::Failed };
-    seekless_output::give(args.json.path(), &as_json(&args, &figure, &results, &checks), || {
+    seekless_output::give(args.json.path(), &as_json(&args, model.time, &figure, &results, &checks), || {
         as_text(&args, &figure, &results, &checks)
     })?;
     Ok(exit)
@@ -325,7 +320,13 @@ fn order(point: &FigurePoint) -> &'static str {
     if point.sequential { "sequential" } else { "circus" }
 }
 
-fn as_json(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Conclusion]) -> Value {
+fn as_json(
+    args: &CircusArgs,
+    time: f64,
+    figure: &Figure,
+    results: &[Trials],
+    checks: &[Conclusion],
+) -> Value {
     let Figure { title, axis, points, .. } = figure;
     let rows: Vec<Value> = points.iter().zip(results).map(|(p, r)| row(p, r)).collect();
     let checks: Vec<Value> = checks
@@ -343,7 +344,7 @@ fn as_json(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Con
         "drive": points.first().map(|p| p.setup.drive.name.clone()),
         "seed": args.from.seed,
         "trials": args.trials,
-        "time_s": args.time,
+        "time_s": time,
         "rows": rows,
         "checks": checks,
     })

@@ -8,7 +8,6 @@ mod serve;
 mod serve_model;
 mod table;
 mod trace;
-mod with;
 
 use clap::{Args, Subcommand};
 use seekless_base::{Exit, Fault};

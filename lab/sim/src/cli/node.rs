@@ -6,6 +6,7 @@ use clap::Args;
 use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_model::drive::catalogue as drives;
 use seekless_model::drive::set::SetSpec;
+use seekless_model::load_options::SeedOption;
 use seekless_model::workload::catalogue::{Catalogue, CatalogueSpec};
 use seekless_model::workload::closed::{ClosedSpec, Pick};
 use seekless_options::parsed;
@@ -15,9 +16,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::serve::link_rate;
-use super::with::{WithOption, within};
 use crate::serving::config::{Costs, DiskConfig, EngineConfig, Node, ServerModel};
 use crate::serving::{Config, KernelConfig, Load, Look, back, hit_ratio, run as simulate};
+use seekless_model::with::{WithOption, within};
 
 /// The hit ratio counts as back at this part of what it was: the live scenario's.
 const BACK: f64 = 0.9;
@@ -31,12 +32,8 @@ const BACK: f64 = 0.9;
 pub(super) struct NodeArgs {
     #[command(flatten)]
     with: WithOption,
-    /// Runs, each with other readers
-    #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    trials: u64,
-    /// First seed
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=1 << 31))]
-    seed: u64,
+    #[command(flatten)]
+    from: SeedOption,
     #[command(flatten)]
     json: JsonOption,
 }
@@ -45,6 +42,8 @@ pub(super) struct NodeArgs {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct Nodes {
+    /// Runs, each with other readers.
+    trials: u64,
     /// A drive of `drives/`.
     drive: String,
     /// Size of the disk's file system, which covers the whole drive.
@@ -111,6 +110,7 @@ struct Nodes {
 impl Default for Nodes {
     fn default() -> Nodes {
         Nodes {
+            trials: 21,
             drive: "wd-red-1tb".into(),
             size: Bytes::gib(3),
             library: Bytes::mib(1536),
@@ -269,16 +269,16 @@ pub(super) fn run(args: &NodeArgs) -> Result<Exit, Fault> {
     nodes.check()?;
     let spec = CatalogueSpec { size: Some(nodes.library), zipf: nodes.zipf, ..CatalogueSpec::default() };
     let catalogue = Catalogue::new(&spec).map_err(|e| usage(e.to_string()))?;
-    let Load::Node(node) = nodes.config(args.seed)?.load else {
+    let Load::Node(node) = nodes.config(args.from.seed)?.load else {
         return Err(usage("no node"));
     };
     let here = node.here(&catalogue);
     let files = here.iter().filter(|here| **here).count();
     let asked: f64 =
         catalogue.shares().filter(|(video, _)| here[*video as usize]).map(|(_, share)| share).sum();
-    let bar = seekless_output::bar(args.trials, super::RUNS);
+    let bar = seekless_output::bar(nodes.trials, super::RUNS);
     let mut trials = Vec::new();
-    for seed in args.seed..args.seed + args.trials {
+    for seed in (args.from.seed..).take(nodes.trials as usize) {
         trials.push(nodes.trial(&catalogue, seed)?);
         bar.inc(1);
     }

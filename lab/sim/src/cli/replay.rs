@@ -6,41 +6,46 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::catalogue;
+use seekless_model::with::{WithOption, parsed_some};
 use seekless_output::JsonOption;
 use seekless_policy::{AheadConfig, Config, Mode, OrderKind, Sizing};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::replay::load::{Load, Outcomes, loads};
 use crate::replay::whatif::{Circumstances, run as run_load};
 use crate::replay::{Log, exact};
 
-/// Without options the log is only run again as it was. With one or more of --mode to --drive its load is
-/// also run in the simulator, under the recorded settings and under the changed ones.
+/// Without --with the log is only run again as it was. With it its load is also run in the simulator, under
+/// the recorded settings and under those that --with changes.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ReplayArgs {
-    /// Log of `seekless daemon --decisions`, plain or compressed; without what-if options also `-`, standard
-    /// input
+    /// Log of `seekless daemon --decisions`, plain or compressed; without --with also `-`, standard input
     log: PathBuf,
-    /// What if the mode were: off, track, serialise, prefetch, both
-    #[arg(long)]
-    mode: Option<Mode>,
-    /// What if reads were extended this far
-    #[arg(long, value_name = "SIZE")]
-    prefetch: Option<Bytes>,
-    /// What if the queue were served in this order: fifo or sweep
-    #[arg(long)]
-    order: Option<OrderKind>,
-    /// What if it read ahead of need (on), or not (off)
-    #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
-    ahead: Option<String>,
-    /// What if the page cache had this size [default: 1GiB, with the memory reports of the log]
-    #[arg(long, value_name = "SIZE")]
-    memory: Option<Bytes>,
-    /// What if the disks were of this model [default of the simulation: wd-red-1tb]
-    #[arg(long, value_name = "NAME")]
-    drive: Option<String>,
+    #[command(flatten)]
+    with: WithOption,
     #[command(flatten)]
     json: JsonOption,
+}
+
+/// What `--with` changes. None: as recorded.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Changes {
+    /// off, track, serialise, prefetch or both.
+    #[serde(deserialize_with = "parsed_some")]
+    mode: Option<Mode>,
+    /// How far reads are extended.
+    prefetch: Option<Bytes>,
+    /// Order of the queue: fifo or sweep.
+    #[serde(deserialize_with = "parsed_some")]
+    order: Option<OrderKind>,
+    /// Whether it reads ahead of need: on or off.
+    ahead: Option<String>,
+    /// Size of the page cache; otherwise 1GiB, with the memory reports of the log.
+    memory: Option<Bytes>,
+    /// Model of the disks; in the simulation of what was recorded wd-red-1tb.
+    drive: Option<String>,
 }
 
 /// The memory simulated if none is given.
@@ -53,24 +58,15 @@ struct WhatIf {
     changed: Outcomes,
 }
 
-fn asks_what_if(args: &ReplayArgs) -> bool {
-    args.mode.is_some()
-        || args.prefetch.is_some()
-        || args.order.is_some()
-        || args.ahead.is_some()
-        || args.memory.is_some()
-        || args.drive.is_some()
-}
-
-fn changed(args: &ReplayArgs, recorded: &Config) -> Config {
+fn changed(changes: &Changes, recorded: &Config) -> Config {
     let mut config = recorded.clone();
-    config.mode = args.mode.unwrap_or(config.mode);
-    config.order = args.order.unwrap_or(config.order);
-    if let Some(size) = args.prefetch {
+    config.mode = changes.mode.unwrap_or(config.mode);
+    config.order = changes.order.unwrap_or(config.order);
+    if let Some(size) = changes.prefetch {
         config.prefetch = size;
         config.sizing = Sizing::Fixed;
     }
-    match args.ahead.as_deref() {
+    match changes.ahead.as_deref() {
         Some("on") if config.ahead.is_none() => config.ahead = Some(AheadConfig::default()),
         Some("off") => config.ahead = None,
         _ => {}
@@ -78,22 +74,25 @@ fn changed(args: &ReplayArgs, recorded: &Config) -> Config {
     config.normalised()
 }
 
-fn what_if(args: &ReplayArgs) -> Result<Vec<WhatIf>, Fault> {
+fn what_if(log: &Path, changes: &Changes) -> Result<Vec<WhatIf>, Fault> {
     let usage = |m: String| Fault::new(Exit::Usage, m);
     let named = |name: &str| catalogue::find(name).map_err(|why| usage(why.to_string()));
-    if args.memory.is_some_and(|m| m < Bytes::mib(1)) {
-        return Err(usage("--memory must be at least 1MiB".into()));
+    if changes.memory.is_some_and(|m| m < Bytes::mib(1)) {
+        return Err(usage("--with memory must be at least 1MiB".into()));
     }
-    if args.prefetch.is_some_and(|p| !(4096..=(1 << 30)).contains(&p.0)) {
-        return Err(usage("--prefetch must be 4KiB to 1GiB".into()));
+    if changes.ahead.as_deref().is_some_and(|word| !["on", "off"].contains(&word)) {
+        return Err(usage("--with ahead is on or off".into()));
+    }
+    if changes.prefetch.is_some_and(|p| !(4096..=(1 << 30)).contains(&p.0)) {
+        return Err(usage("--with prefetch must be 4KiB to 1GiB".into()));
     }
     // As recorded: on the drive of the default, as nobody knows the model of a real one.
     let before = named("wd-red-1tb")?;
-    let after = named(args.drive.as_deref().unwrap_or("wd-red-1tb"))?;
-    let all = loads(&mut Log::open(&args.log)?)?;
+    let after = named(changes.drive.as_deref().unwrap_or("wd-red-1tb"))?;
+    let all = loads(&mut Log::open(log)?)?;
     let share = |memory: Bytes| Bytes(memory.0 / all.len().max(1) as u64);
     let recorded_memory = share(MEMORY);
-    let memory = share(args.memory.unwrap_or(MEMORY));
+    let memory = share(changes.memory.unwrap_or(MEMORY));
     let one = |load: &Load| {
         let recorded = Circumstances {
             config: load.config.clone(),
@@ -102,9 +101,9 @@ fn what_if(args: &ReplayArgs) -> Result<Vec<WhatIf>, Fault> {
             drive: before.clone(),
         };
         let changed = Circumstances {
-            config: changed(args, &load.config),
+            config: changed(changes, &load.config),
             memory,
-            recorded_memory: args.memory.is_none(),
+            recorded_memory: changes.memory.is_none(),
             drive: after.clone(),
         };
         WhatIf { recorded: run_load(load, &recorded), changed: run_load(load, &changed), load: load.clone() }
@@ -113,12 +112,13 @@ fn what_if(args: &ReplayArgs) -> Result<Vec<WhatIf>, Fault> {
 }
 
 pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Fault> {
-    if asks_what_if(args) && args.log == Path::new("-") {
+    let changes: Changes = args.with.settings()?;
+    if !args.with.is_empty() && args.log == Path::new("-") {
         return Err(Fault::new(Exit::Usage, "a log that is read twice cannot come from standard input"));
     }
     let mut log = Log::open(&args.log)?;
     let disks = exact::run(&mut log)?;
-    let what_if = if asks_what_if(args) { what_if(args)? } else { vec![] };
+    let what_if = if args.with.is_empty() { vec![] } else { what_if(&args.log, &changes)? };
     let agrees = disks.iter().all(|d| d.differs.is_none());
     let exit = if agrees { Exit::Ok } else { Exit::Failed };
     seekless_output::give(args.json.path(), &as_json(&log, &disks, &what_if), || {

@@ -21,7 +21,6 @@ use seekless_policy::{Config as PolicyConfig, Constants, DiskEngine, MemoryLimit
 use serde_json::{Value, json};
 
 use super::serve_model::{Cache, KernelReadAhead, Model};
-use super::with::WithOption;
 use crate::serving::config::{
     self, Costs, DiskConfig, EngineConfig, FileSetLoad, RecorderLoad, Rise, ServerModel, WriterLoad,
 };
@@ -29,6 +28,7 @@ use crate::serving::{
     self, Config, DiffLoad, KernelConfig, Load, ProgramWork, Replacement, SecondProgram, Standby, TreeLoad,
     profile_of, readahead, scheduler,
 };
+use seekless_model::with::WithOption;
 
 const LOAD: &str = "Load";
 
@@ -163,9 +163,6 @@ struct LoadArgs {
     /// Sessions: requests a second on each disk; search: first rate to try
     #[arg(long, value_name = "RATE", default_value = "50", value_parser = positive)]
     rate: f64,
-    /// Number of sessions on each disk; the run ends with the last [default: no bound]
-    #[arg(long, value_name = "N", help_heading = LOAD, hide_short_help = true)]
-    sessions: Option<u32>,
     /// Link rates of the sessions' clients, in equal shares, or `none`
     #[arg(long, value_name = "RATES", value_delimiter = ',', default_value = "3.5Mb/s,10Mb/s", help_heading = LOAD, hide_short_help = true)]
     link: Vec<String>,
@@ -438,7 +435,7 @@ impl ServeArgs {
         Ok(Load::Sessions {
             per_s: l.rate,
             rise: model.rise_over.map(|over| Rise { from: Rise::FROM, over }),
-            sessions: l.sessions.unwrap_or(u32::MAX),
+            sessions: model.sessions.unwrap_or(u32::MAX),
             classes: l.link.iter().map(class).collect::<Result<Vec<_>, Fault>>()?,
             warm_start: !model.cold_start,
             timeout: model.timeout,

@@ -9,7 +9,7 @@ use seekless_model::workload::tree::FileOrder;
 use seekless_options::parsed;
 use serde::Deserialize;
 
-use super::with::{parsed_some, within};
+use seekless_model::with::{parsed_some, within};
 
 /// Replacement policy of the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -149,6 +149,8 @@ pub(super) struct Model {
     pub(super) closed_link: Option<String>,
     /// Closed: no clients. What is beside the load has the disks alone.
     pub(super) nobody_reads: bool,
+    /// Number of sessions on each disk; the run ends with the last. None: no bound.
+    pub(super) sessions: Option<u32>,
     /// Sessions and search: reach the rate over this time, from 80 % of it in steps of 5 %.
     #[serde(deserialize_with = "parsed_some")]
     pub(super) rise_over: Option<Nanos>,
@@ -249,6 +251,7 @@ impl Default for Model {
             beside: 0,
             closed_link: None,
             nobody_reads: false,
+            sessions: None,
             rise_over: None,
             delay: Nanos::from_millis(50),
             timeout: Nanos::from_secs(10),

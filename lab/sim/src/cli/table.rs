@@ -6,13 +6,14 @@ use crate::study::coordinate::Coordination;
 use clap::{Args, Parser};
 use seekless_base::{Exit, Fault};
 use seekless_model::drive::catalogue;
+use seekless_model::load_options::DriveOption;
 use seekless_model::workload::generate::Kind;
 use seekless_output::JsonOption;
 use serde_json::{Value, json};
 
 use super::RUNS;
 use super::coordinator;
-use super::trace::{DriveOption, GeneratedOptions};
+use super::trace::{DRIVE, GeneratedOptions};
 use crate::study::twolevel::study::{
     APPLICATIONS, CaseRow, Choices, PREFETCHERS, Plan, Study, rank_correlation,
 };
@@ -96,7 +97,7 @@ fn table(args: TableOptions) -> Result<Table, Fault> {
             usage(format!("no trace is called `{name}`; there are {names}"))
         })?),
     };
-    let drive = catalogue::find(&args.below.drive).map_err(|why| usage(why.to_string()))?;
+    let drive = catalogue::find(args.below.name(DRIVE)).map_err(|why| usage(why.to_string()))?;
     let mut names = vec!["none".to_owned()];
     let mut coordinators = vec![Coordination::None];
     for name in args.coordinate.split(',').map(str::trim).filter(|n| *n != "none") {
@@ -244,7 +245,7 @@ fn as_json(args: &TableOptions, names: &[String], rows: &[CaseRow]) -> Value {
         })
         .collect();
     json!({
-        "scale": args.generated.scale, "seed": args.generated.from.seed, "drawn": args.drawn, "drive": args.below.drive, "summary": summary,
+        "scale": args.generated.scale, "seed": args.generated.from.seed, "drawn": args.drawn, "drive": args.below.name(DRIVE), "summary": summary,
         "combinations": combinations(names, rows), "cases": cases,
     })
 }

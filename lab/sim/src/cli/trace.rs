@@ -9,7 +9,7 @@ use crate::study::coordinate::steer::SteerParams;
 use clap::{Args, Subcommand};
 use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_model::drive::catalogue;
-use seekless_model::load_options::{LenientOption, SeedOption};
+use seekless_model::load_options::{DriveOption, LenientOption, SeedOption};
 use seekless_model::workload::generate::Kind;
 use seekless_model::workload::trace::{Format, Op, Options};
 use seekless_output::{BYTES, JsonOption, bar, give, stream};
@@ -17,13 +17,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::coordinator;
-use super::with::WithOption;
 use crate::study::oracle;
 use crate::study::prefetch::Algorithm;
 use crate::study::spec::parse_levels;
 use crate::study::trace::{SourceSpec, TraceSource, Writes, info};
 use crate::study::twolevel::report;
 use crate::study::twolevel::{LevelSpec, Network, Pacing, Simulation, SystemSpec};
+use seekless_model::with::WithOption;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct TraceArgs {
@@ -58,7 +58,6 @@ enum WritesArg {
 struct FileArgs {
     /// The trace, plain or compressed (gz, xz, zst); `-` means standard input; `gen:oltp`, `gen:websearch`
     /// and `gen:multi` are generated
-    #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Format: spc, msr, cloudphysics, vscsi1, vscsi2, srt, disksim, lis, blocks or access-log [default: from
     /// the name]
@@ -80,6 +79,8 @@ struct Model {
     block: Bytes,
     /// When requests are issued.
     timing: TimingArg,
+    /// Requests under way at once with timing=closed.
+    clients: u32,
     /// Factor on the times of the trace; 2 is half as fast.
     time_stretch: f64,
     /// Block size of formats that count blocks of an unstated size (lis, blocks). None: a cache block.
@@ -96,6 +97,7 @@ impl Default for Model {
         Model {
             block: Bytes::kib(4),
             timing: TimingArg::Auto,
+            clients: 1,
             time_stretch: 1.0,
             trace_block: None,
             writes: WritesArg::AsReads,
@@ -105,13 +107,8 @@ impl Default for Model {
     }
 }
 
-/// The drive below the levels.
-#[derive(Args, Clone, Debug)]
-pub(super) struct DriveOption {
-    /// Model of the drive below; `none` of `trace run`: accesses below take no time
-    #[arg(long, default_value = "cheetah-9lp")]
-    pub(super) drive: String,
-}
+/// The drive below the levels, if none is named: the paper's.
+pub(super) const DRIVE: &str = "cheetah-9lp";
 
 /// A generated trace.
 #[derive(Args, Clone, Debug)]
@@ -188,9 +185,6 @@ struct RunArgs {
     coordinate: String,
     #[command(flatten)]
     below: DriveOption,
-    /// Requests under way at once with --with timing=closed
-    #[arg(long, default_value_t = 1)]
-    clients: u32,
     #[command(flatten)]
     json: JsonOption,
 }
@@ -274,7 +268,7 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
     let model: Model = args.file.with.settings()?;
     let mut levels = parse_levels(&args.levels, model.block.0)?;
     coordinate(&mut levels, &args.coordinate)?;
-    let drive = match args.below.drive.as_str() {
+    let drive = match args.below.name(DRIVE) {
         "none" => None,
         name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
     };
@@ -284,16 +278,16 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
             model.time_stretch
         )));
     }
-    if args.clients == 0 {
-        return Err(usage("--clients 0: nobody would ask for anything; give at least 1".into()));
+    if model.clients == 0 {
+        return Err(usage("--with clients=0: nobody would ask for anything; give at least 1".into()));
     }
     let timing = match model.timing {
         TimingArg::Trace if !timed => {
             return Err(usage("--with timing=trace: this trace has no times; use timing=closed".into()));
         }
-        TimingArg::Auto if !timed => Pacing::Closed { clients: args.clients },
+        TimingArg::Auto if !timed => Pacing::Closed { clients: model.clients },
         TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: model.time_stretch },
-        TimingArg::Closed => Pacing::Closed { clients: args.clients },
+        TimingArg::Closed => Pacing::Closed { clients: model.clients },
     };
     let network = Network {
         alpha: Nanos::from_millis_f64(positive("--with alpha-ms", model.alpha_ms)?),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::load_options::SeedOption;
+use seekless_model::with::WithOption;
+use serde::Deserialize;
 
 use super::DiskArgs;
 use crate::config::FsKind;
@@ -18,17 +20,8 @@ pub(super) struct PopulateArgs {
     #[command(flatten)]
     disk: DiskArgs,
     /// List of the files: lines of size and path
-    #[arg(long, value_name = "FILE", required_unless_present = "files")]
+    #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Number of files, named 000001.bin and so on, instead of a manifest
-    #[arg(long, value_name = "N", conflicts_with = "manifest", requires = "file_size")]
-    files: Option<u64>,
-    /// Size of each of these files
-    #[arg(long, value_name = "SIZE", requires = "files")]
-    file_size: Option<Bytes>,
-    /// Folder inside the file system that is the root of the library
-    #[arg(long, value_name = "DIR")]
-    into: Option<PathBuf>,
     /// Mount point of a file system that was made on the disk by other means
     #[arg(long, value_name = "DIR")]
     mounted: Option<PathBuf>,
@@ -36,19 +29,39 @@ pub(super) struct PopulateArgs {
     #[arg(long, value_name = "NAME", requires = "mounted")]
     also: Vec<String>,
     #[command(flatten)]
+    with: WithOption,
+    #[command(flatten)]
     from: SeedOption,
-    /// Write the files one behind the other at the start of the disk, instead of evenly over it
-    #[arg(long)]
+}
+
+/// What `--with` sets.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Settings {
+    /// Number of files, named 000001.bin and so on, instead of a manifest.
+    files: Option<u64>,
+    /// Size of each of these files.
+    file_size: Option<Bytes>,
+    /// Folder inside the file system that is the root of the library.
+    into: PathBuf,
+    /// Write the files one behind the other at the start of the disk, instead of evenly over it.
     pack: bool,
 }
 
 pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
-    let manifest = match (&args.manifest, args.files, args.file_size) {
-        (Some(path), ..) => Manifest::read(path)?,
+    let settings: Settings = args.with.settings()?;
+    let manifest = match (&args.manifest, settings.files, settings.file_size) {
+        (Some(path), None, None) => Manifest::read(path)?,
         (None, Some(count), Some(size)) if (1..=1_000_000).contains(&count) => {
             Manifest { files: (1..=count).map(|i| (format!("{i:06}.bin"), size.0)).collect() }
         }
-        _ => return Err(Fault::new(Exit::Usage, "--files is out of range: 1 to 1000000")),
+        (None, Some(_), Some(_)) => {
+            return Err(Fault::new(Exit::Usage, "--with files is out of range: 1 to 1000000"));
+        }
+        _ => {
+            let message = "say which files: --manifest FILE, or --with files=N,file-size=SIZE";
+            return Err(Fault::new(Exit::Usage, message));
+        }
     };
     let dir = DiskDir::new(&args.disk.name)?;
     let mut clients = vec![ControlClient::connect(&dir)?];
@@ -68,21 +81,20 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
         );
         return Err(Fault::new(Exit::Usage, message));
     };
-    let into = args.into.clone().unwrap_or_default();
-    if !into.components().all(|c| matches!(c, std::path::Component::Normal(_))) {
+    if !settings.into.components().all(|c| matches!(c, std::path::Component::Normal(_))) {
         return Err(Fault::new(
             Exit::Usage,
-            "--into leaves the file system: give a relative path without `..`",
+            "--with into leaves the file system: give a relative path without `..`",
         ));
     }
-    let root = mount.join(&into);
+    let root = mount.join(&settings.into);
     std::fs::create_dir_all(&root).map_err(|e| crate::state::cannot("make directory", &root, &e))?;
     // Lasts as long as the connection.
     for client in &mut clients {
         client.ask(&ControlRequest::Unthrottle)?;
     }
     let bar = seekless_output::bar(manifest.bytes(), "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
-    let options = PopulateOptions { seed: args.from.seed, pack: args.pack };
+    let options = PopulateOptions { seed: args.from.seed, pack: settings.pack };
     let done = populate(&root, &manifest, options, |bytes| bar.inc(bytes));
     bar.finish_and_clear();
     let done = done?;

@@ -8,8 +8,11 @@ use std::process::{Command, Stdio};
 use clap::{Args, ValueEnum};
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::spread::Spread;
-use seekless_model::load_options::SeedOption;
+use seekless_model::load_options::{DriveOption, SeedOption};
 use seekless_model::set_options::SetOptions;
+use seekless_model::with::{WithOption, within};
+use seekless_options::parsed;
+use serde::Deserialize;
 
 use super::DiskArgs;
 use crate::config::{DiskConfig, FsKind};
@@ -27,22 +30,13 @@ enum FsArg {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ModelArg {
-    Drive,
-    Platter,
-}
-
 #[derive(Debug, Args)]
 pub(super) struct UpArgs {
     #[command(flatten)]
     disk: DiskArgs,
-    /// Drive to model: a name (see `seekless-lab vdisk drives`) or a .toml file
-    #[arg(long, default_value = "wd-red-1tb")]
-    drive: String,
-    /// Model: `drive`, or `platter`, a second model from the drive's data sheet, with other rules
-    #[arg(long, value_enum, default_value_t = ModelArg::Drive)]
-    model: ModelArg,
+    /// Here a .toml file as well.
+    #[command(flatten)]
+    drive: DriveOption,
     /// Size of the disk, with a unit
     #[arg(long)]
     size: Option<Bytes>,
@@ -55,14 +49,6 @@ pub(super) struct UpArgs {
     /// Run this many times as fast as the real drive
     #[arg(long, value_name = "K", default_value_t = 1.0)]
     speedup: f64,
-    /// Part of the drive that the disk covers: full, none (its first addresses, in one piece), or percentages
-    /// such as 0-25
-    #[arg(long, default_value = "full", value_parser = parse_spread)]
-    spread: Spread,
-    /// Bytes that stay together when the disk is spread over the drive [default: 64MiB; without --set,
-    /// --chunk means the same]
-    #[arg(long, value_name = "SIZE")]
-    spread_chunk: Option<Bytes>,
     #[command(flatten)]
     set: SetOptions,
     /// Block scheduler: none, mq-deadline, bfq, kyber
@@ -74,24 +60,20 @@ pub(super) struct UpArgs {
     /// Largest request of the block layer, in KiB
     #[arg(long, value_name = "N")]
     max_sectors_kb: Option<u64>,
-    /// Most commands that the block layer sends to the drive at once [default: the drive's queue depth]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=128))]
-    queue_depth: Option<u32>,
     /// Further mount options of the file system
     #[arg(long, value_name = "OPTIONS")]
     mount_options: Option<String>,
     /// Write every command of the drive to a CSV file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Folder for the unnamed file that keeps content that is not generated
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    backing: PathBuf,
     /// Make no block device but a folder of the manifest's files straight from the model (works without root)
-    #[arg(long, requires = "manifest", conflicts_with_all = ["scheduler", "read_ahead_kb", "max_sectors_kb", "queue_depth", "mount_options"])]
+    #[arg(long, requires = "manifest", conflicts_with_all = ["scheduler", "read_ahead_kb", "max_sectors_kb", "mount_options"])]
     tree: bool,
     /// List of the tree's files: lines of size and path
     #[arg(long, value_name = "FILE", requires = "tree")]
     manifest: Option<PathBuf>,
+    #[command(flatten)]
+    with: WithOption,
     #[command(flatten)]
     from: SeedOption,
     /// Stay in the foreground until interrupted, then take the disk down
@@ -99,11 +81,35 @@ pub(super) struct UpArgs {
     foreground: bool,
 }
 
-/// See `--spread-chunk`: under one per cent of a sequential reader's time goes to the jumps between.
-const SPREAD_CHUNK: Bytes = Bytes::mib(64);
+/// What `--with` sets.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Settings {
+    /// `drive`, or `platter`: a second model from the drive's data sheet, with other rules.
+    model: Model,
+    /// Part of the drive that the disk covers: full, none (its first addresses, in one piece), or percentages
+    /// such as 0-25.
+    #[serde(deserialize_with = "parsed")]
+    spread: Spread,
+    /// Bytes that stay together when the disk is spread over the drive.
+    spread_chunk: Bytes,
+    /// Most commands that the block layer sends to the drive at once. None: the drive's queue depth.
+    queue_depth: Option<u32>,
+    /// Folder for the unnamed file that keeps content that is not generated.
+    backing: PathBuf,
+}
 
-fn parse_spread(text: &str) -> Result<Spread, String> {
-    text.parse()
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            model: Model::Drive,
+            spread: Spread::FULL,
+            // Under one per cent of a sequential reader's time goes to the jumps between.
+            spread_chunk: Bytes::mib(64),
+            queue_depth: None,
+            backing: "/var/tmp".into(),
+        }
+    }
 }
 
 impl UpArgs {
@@ -134,35 +140,30 @@ impl UpArgs {
                 return Err(usage("--size is missing: say how large the disk is, as --size 64GiB"));
             }
         };
-        // Without --set, --chunk is another name of --spread-chunk.
-        let mut set = self.set.clone();
-        let chunk = if set.set.is_none() { set.chunk.take() } else { None };
-        let drive = if self.drive.contains('/') || self.drive.ends_with(".toml") {
-            absolute(Path::new(&self.drive)).to_string_lossy().into_owned()
-        } else {
-            self.drive.clone()
-        };
+        let settings: Settings = self.with.settings()?;
+        within(&[("queue-depth", f64::from(settings.queue_depth.unwrap_or(1)), 1.0, 128.0)])?;
+        let mut drive = self.drive.name("wd-red-1tb").to_owned();
+        if drive.contains('/') || drive.ends_with(".toml") {
+            drive = absolute(Path::new(&drive)).to_string_lossy().into_owned();
+        }
         Ok(DiskConfig {
             name: self.disk.name.clone(),
             drive,
-            model: match self.model {
-                ModelArg::Drive => Model::Drive,
-                ModelArg::Platter => Model::Platter,
-            },
+            model: settings.model,
             size,
             fs,
             mount: self.mount.as_deref().map(resolved),
             speedup: self.speedup,
-            spread: self.spread.to_string(),
-            set: set.spec()?,
-            chunk: self.spread_chunk.or(chunk).unwrap_or(SPREAD_CHUNK),
+            spread: settings.spread.to_string(),
+            set: self.set.spec()?,
+            chunk: settings.spread_chunk,
             scheduler: self.scheduler.clone(),
             read_ahead_kb: self.read_ahead_kb,
             max_sectors_kb: self.max_sectors_kb,
-            queue_depth: self.queue_depth,
+            queue_depth: settings.queue_depth,
             mount_options: self.mount_options.clone(),
             trace: self.trace.as_deref().map(absolute),
-            backing: absolute(&self.backing),
+            backing: absolute(&settings.backing),
             manifest,
             seed: self.from.seed,
         })

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 
-use seekless_base::{Exit, Fault};
+use crate::chart::{Axis, Scale};
+use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::DriveSpec;
 use seekless_output::bar;
-use seekless_output::chart::{Axis, Scale};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{PlanArgs, drive, rate, table, usage};
+use super::{DRIVE, PlanArgs, drive, rate, table, usage};
 use crate::plan::capacity::{DiskModel, Question, Requirement, buffers, network_over_disk};
 use crate::plan::format;
 use crate::plan::page::{Page, chart};
@@ -30,42 +31,64 @@ struct Simulated {
     disks: u64,
 }
 
+/// What `--with` sets.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Settings {
+    /// Block size.
+    block: Bytes,
+    /// Positioning time of the disk in milliseconds, instead of the drive's own.
+    position: Option<f64>,
+    /// Sequential rate of the disk, instead of the drive's own.
+    sequential: Option<String>,
+    /// Only the formulas, no simulation beside them.
+    formula_only: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { block: Bytes::kib(256), position: None, sequential: None, formula_only: false }
+    }
+}
+
 pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
+    let settings: Settings = args.with.settings()?;
     let drive = drive(args)?;
     let own = DiskModel::of(&drive);
-    let position_s = match args.position {
+    let position_s = match settings.position {
         Some(ms) if (0.0..=1000.0).contains(&ms) => ms / 1e3,
-        Some(ms) => return Err(usage(format!("--position {ms} is not from 0 to 1000 milliseconds"))),
+        Some(ms) => return Err(usage(format!("--with position={ms} is not from 0 to 1000 milliseconds"))),
         None => own.position_s,
     };
     let disk = DiskModel {
         position_s,
-        rate: args.sequential.as_ref().map_or(Ok(own.rate), |r| rate("sequential", r))?,
+        rate: settings.sequential.as_ref().map_or(Ok(own.rate), |r| rate("--with sequential", r))?,
     };
     let question = Question {
-        link: rate("link", &args.link)?,
-        client: rate("client", &args.client)?,
+        link: rate("--link", &args.link)?,
+        client: rate("--client", &args.client)?,
         data: args.data.0 as f64,
         memory: args.memory.0 as f64,
-        block: args.block.0 as f64,
+        block: settings.block.0 as f64,
         disk,
     };
     if question.client > question.link {
         return Err(usage(format!("--client {} is faster than --link {}", args.client, args.link)));
     }
-    if !(4096..=(64 << 20)).contains(&args.block.0) || !args.block.0.is_power_of_two() {
-        return Err(usage(format!("--block {} is not a power of two from 4KiB to 64MiB", args.block)));
+    let block = settings.block;
+    if !(4096..=(64 << 20)).contains(&block.0) || !block.0.is_power_of_two() {
+        return Err(usage(format!("--with block={block} is not a power of two from 4KiB to 64MiB")));
     }
     if args.data.0 < (64 << 20) || args.memory.0 < (1 << 20) {
         return Err(usage("--data must be at least 64MiB and --memory at least 1MiB"));
     }
     let answer = question.answer();
-    let changed = args.position.is_some() || args.sequential.is_some();
+    let changed = settings.position.is_some() || settings.sequential.is_some();
     // A disk of one's own numbers is no drive that could be simulated.
-    let simulated = if args.formula_only || changed || answer.cache.is_none() || answer.disks == 0 {
+    let simulated = if settings.formula_only || changed || answer.cache.is_none() || answer.disks == 0 {
         vec![]
     } else {
-        simulate(args, &question, &answer, &drive)?
+        simulate(args, block.0, &question, &answer, &drive)?
     };
     let stored = args.data.0.div_ceil(drive.capacity().0);
     if let Some(path) = &args.page.html {
@@ -81,29 +104,27 @@ pub(super) fn run(args: &PlanArgs) -> Result<Exit, Fault> {
 /// One disk with its share of data and memory, offered several times what the formula says it carries.
 fn simulate(
     args: &PlanArgs,
+    block: u64,
     question: &Question,
     answer: &Requirement,
     drive: &DriveSpec,
 ) -> Result<Vec<Simulated>, Fault> {
     let share = answer.disks.max(args.data.0.div_ceil(drive.capacity().0 / 10 * 9)) as f64;
-    let block = args.block.0;
     let size = ((question.client * DOWNLOAD_S) as u64).clamp(16 << 20, 512 << 20).min(args.data.0);
     let size = size.max(block) / block * block;
     let files = ((question.data / share / size as f64) as u64).max(1);
     let link = question.link.min(question.link / answer.disks as f64 * OVERLOAD);
+    let memory = ((question.memory / share) as u64).max(block * 4);
     let bar = bar(2, "{bar:40} {pos}/{len} simulations");
     let mut results = vec![];
     for order in ["sequential", "circus"] {
         let pairs = [
             ("--drive", drive.name.clone()),
-            ("--files", files.to_string()),
-            ("--size", format!("{size}B")),
             ("--load", "100".into()),
             ("--clients", format!("{}kb/s", question.client * 8.0 / 1e3)),
             ("--order", order.into()),
-            ("--memory", format!("{}B", ((question.memory / share) as u64).max(block * 4))),
-            ("--with", format!("link={},per-client=0,block={}", link * 8.0 / 1e6, args.block)),
-            ("--time", "600".into()),
+            ("--with", format!("files={files},size={size}B,memory={memory}B,time=600")),
+            ("--with", format!("link={},per-client=0,block={block}B", link * 8.0 / 1e6)),
             ("--seed", args.from.seed.to_string()),
         ];
         let mut arguments = vec!["circus".to_owned()];
@@ -178,7 +199,7 @@ fn as_json(args: &PlanArgs, q: &Question, a: &Requirement, simulated: &[Simulate
         "kind": "capacity",
         "question": {
             "link_mb_per_s": q.link / 1e6, "client_mb_per_s": q.client / 1e6, "data_bytes": q.data,
-            "memory_bytes": q.memory, "block_bytes": q.block, "drive": args.drive,
+            "memory_bytes": q.memory, "block_bytes": q.block, "drive": args.drive.name(DRIVE),
             "position_ms": q.disk.position_s * 1e3, "sequential_mb_per_s": q.disk.rate / 1e6,
         },
         "formula": answer(a),

@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
+use crate::chart::{Axis, Scale};
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::DriveSpec;
+use seekless_model::with::within;
 use seekless_output::bar;
-use seekless_output::chart::{Axis, Scale};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{PlanArgs, drive, rate, table, usage};
+use super::{DRIVE, PlanArgs, drive, rate, table, usage};
 use crate::plan::answer::{Machine, Served};
 use crate::plan::configurations::{self, Configuration, Streams};
 use crate::plan::format;
@@ -69,19 +71,40 @@ fn best<'a>(
     lines
 }
 
-pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
-    let drive = drive(args)?;
-    if !(4096..=(1 << 30)).contains(&args.part.0) {
-        return Err(usage(format!("--part {} is not from 4KiB to 1GiB", args.part)));
+/// What `--with` sets.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct Settings {
+    /// Compute an exact miss-ratio curve instead of a sampled one; takes 150 bytes of memory for each part.
+    exact: bool,
+    /// Size of the parts of files that are followed.
+    part: Bytes,
+    /// Concurrent streams for which the drive is measured.
+    streams: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { exact: false, part: Bytes::kib(256), streams: 100 }
     }
+}
+
+pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
+    let settings: Settings = args.with.settings()?;
+    let drive = drive(args)?;
+    if !(4096..=(1 << 30)).contains(&settings.part.0) {
+        return Err(usage(format!("--with part={} is not from 4KiB to 1GiB", settings.part)));
+    }
+    within(&[("streams", f64::from(settings.streams), 1.0, 10_000.0)])?;
     if !(1..=100_000).contains(&args.disks) {
         return Err(usage(format!("--disks {} is not from 1 to 100000", args.disks)));
     }
     if args.memory < Bytes::mib(1) {
         return Err(usage(format!("--memory {} is less than 1MiB; is its unit right?", args.memory)));
     }
-    let target = args.rate.as_ref().map(|r| rate("rate", r)).transpose()?;
-    let options = LogOptions { lenient: args.lines.lenient, exact: args.exact, part: args.part.0 as u32 };
+    let target = args.rate.as_ref().map(|r| rate("--rate", r)).transpose()?;
+    let options =
+        LogOptions { lenient: args.lines.lenient, exact: settings.exact, part: settings.part.0 as u32 };
     let started = Instant::now();
     let input = seekless_input::open(log)?;
     let progress = bar(input.progress.total(), seekless_output::BYTES);
@@ -90,7 +113,7 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     progress.finish_and_clear();
     let read_s = started.elapsed().as_secs_f64();
     let streams = Streams {
-        count: args.streams,
+        count: settings.streams,
         range: asked_at_once(&site),
         file: Bytes((site.popularity.bytes / site.popularity.files.max(1.0)) as u64),
         memory: args.memory,
@@ -109,12 +132,19 @@ pub(super) fn run(args: &PlanArgs, log: &Path) -> Result<Exit, Fault> {
     if let Some(path) = &args.page.html {
         page(args, &site, &drive, &lines, target)?.write(path)?;
     }
-    let value = as_json(args, &site, &lines, target, read_s);
+    let value = as_json(args, settings.part, &site, &lines, target, read_s);
     seekless_output::give(args.json.path(), &value, || as_text(args, &site, &drive, &lines, target, read_s))?;
     Ok(Exit::Ok)
 }
 
-fn as_json(args: &PlanArgs, site: &Site, lines: &[BestConfiguration], target: f64, read_s: f64) -> Value {
+fn as_json(
+    args: &PlanArgs,
+    part: Bytes,
+    site: &Site,
+    lines: &[BestConfiguration],
+    target: f64,
+    read_s: f64,
+) -> Value {
     let configurations: serde_json::Map<String, Value> = lines
         .iter()
         .map(|l| {
@@ -154,13 +184,13 @@ fn as_json(args: &PlanArgs, site: &Site, lines: &[BestConfiguration], target: f6
             "bytes_for_half_of_all_hits": half(site),
         },
         "miss_ratio_curve": {
-            "part_bytes": args.part.0,
+            "part_bytes": part.0,
             "parts_followed_share": site.curve.share.min(1.0),
             "exact": site.curve.share >= 1.0 && site.curve.error == 0.0,
             "error": site.curve.error,
             "points": site.curve.points(),
         },
-        "drive": args.drive, "disks": args.disks, "memory_bytes": args.memory.0,
+        "drive": args.drive.name(DRIVE), "disks": args.disks, "memory_bytes": args.memory.0,
         "target_mb_per_s": target / 1e6,
         "ways": configurations,
     })

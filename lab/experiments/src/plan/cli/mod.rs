@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use clap::Args;
 use seekless_base::{Bytes, Exit, Fault};
 use seekless_model::drive::{DriveSpec, catalogue};
-use seekless_model::load_options::{LenientOption, SeedOption};
+use seekless_model::load_options::{DriveOption, LenientOption, SeedOption};
+use seekless_model::with::WithOption;
 use seekless_output::{HtmlOption, JsonOption};
 
 /// What a site needs: from its access log with --log, else by the capacity model of Circus for a link full of
@@ -21,16 +22,8 @@ pub struct PlanArgs {
     log: Option<PathBuf>,
     #[command(flatten)]
     lines: LenientOption,
-    /// With --log: compute an exact miss-ratio curve instead of a sampled one; takes 150 bytes of memory for
-    /// each --part
-    #[arg(long, requires = "log")]
-    exact: bool,
-    /// With --log: size of the parts of files that are followed
-    #[arg(long, default_value = "256KiB", value_name = "SIZE")]
-    part: Bytes,
-    /// Model of the disks, of `seekless-lab vdisk drives`
-    #[arg(long, default_value = "wd-red-1tb", value_name = "NAME")]
-    drive: String,
+    #[command(flatten)]
+    drive: DriveOption,
     /// With --log: number of disks
     #[arg(long, default_value_t = 1, value_name = "N")]
     disks: u64,
@@ -40,9 +33,6 @@ pub struct PlanArgs {
     /// With --log: rate to plan for, such as 500MB/s or 10Gb/s [default: twice the log's busiest minute]
     #[arg(long, value_name = "RATE", requires = "log")]
     rate: Option<String>,
-    /// With --log: concurrent streams for which the drive is measured, 1 to 10000
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    streams: u32,
     /// Without --log: rate of the server's link
     #[arg(long, default_value = "1Gb/s", value_name = "RATE", conflicts_with = "log")]
     link: String,
@@ -52,18 +42,8 @@ pub struct PlanArgs {
     /// Without --log: size of the data
     #[arg(long, default_value = "64GiB", value_name = "SIZE", conflicts_with = "log")]
     data: Bytes,
-    /// Without --log: block size
-    #[arg(long, default_value = "256KiB", value_name = "SIZE", conflicts_with = "log")]
-    block: Bytes,
-    /// Without --log: positioning time of the disk in milliseconds, instead of the drive's own
-    #[arg(long, value_name = "MS", conflicts_with = "log")]
-    position: Option<f64>,
-    /// Without --log: sequential rate of the disk, instead of the drive's own
-    #[arg(long, value_name = "RATE", conflicts_with = "log")]
-    sequential: Option<String>,
-    /// Without --log: only the formulas, no simulation beside them
-    #[arg(long, conflicts_with = "log")]
-    formula_only: bool,
+    #[command(flatten)]
+    with: WithOption,
     #[command(flatten)]
     from: SeedOption,
     #[command(flatten)]
@@ -83,12 +63,15 @@ pub fn run(args: PlanArgs) -> Result<Exit, Fault> {
     }
 }
 
+/// The drive, if none is named.
+const DRIVE: &str = "wd-red-1tb";
+
 fn usage(message: impl Into<String>) -> Fault {
     Fault::new(Exit::Usage, message)
 }
 
 fn drive(args: &PlanArgs) -> Result<DriveSpec, Fault> {
-    catalogue::find(&args.drive).map_err(|why| usage(why.to_string()))
+    catalogue::find(args.drive.name(DRIVE)).map_err(|why| usage(why.to_string()))
 }
 
 /// Reads `500MB/s` or `10Gb/s`, bytes a second.
@@ -99,7 +82,7 @@ fn rate(option: &str, text: &str) -> Result<f64, Fault> {
         .iter()
         .find_map(|(unit, factor)| Some(text.strip_suffix(unit)?.trim().parse::<f64>().ok()? * factor));
     found.filter(|r| (1e3..=1e13).contains(r)).ok_or_else(|| {
-        usage(format!("--{option} `{text}` is no rate; write for example 500MB/s (bytes) or 10Gb/s (bits)"))
+        usage(format!("{option} `{text}` is no rate; write for example 500MB/s (bytes) or 10Gb/s (bits)"))
     })
 }
 
