@@ -26,7 +26,6 @@ use super::DiskEngine;
 use super::follow::next_page;
 use crate::config::KERNEL_READ_AHEAD;
 use crate::sizing::controller::Situation;
-use crate::writers::Writers;
 use crate::{EndEvidence, FileId, LongestWait, PAGE, Sizing, Stream};
 
 /// How often the sizing algorithm is updated, and how soon after the start the highest bitrate is first
@@ -99,7 +98,7 @@ impl DiskEngine {
             true => full,
             false => stream.consumed.max(first),
         };
-        let len = full.min(grown).min(self.share()).min(self.writers_allow()).max(PAGE) / PAGE * PAGE;
+        let len = full.min(grown).min(self.share()).max(PAGE) / PAGE * PAGE;
         // Fetch a tail of less than half a piece along with it, instead of with a switch of its own.
         let rest = next_page(stream.file_size).saturating_sub(next_page(stream.fetched));
         let tail = rest.saturating_sub(len);
@@ -134,15 +133,6 @@ impl DiskEngine {
             }
         };
         (waited_for / others - depth).max(depth) as u64
-    }
-
-    /// Maximum length of pieces beside programs that wait for their writes: half of what the automatic wait
-    /// allows to everybody. The disk then transfers during four fifths of its reading time.
-    fn writers_allow(&self) -> u64 {
-        match self.queue.writers.as_ref().is_some_and(Writers::are_awaited) {
-            true => (WAIT_DEPTHS / 2.0 * self.service.depth().0 as f64) as u64,
-            false => u64::MAX,
-        }
     }
 
     /// Bytes a stream is likely to go on for; no piece goes beyond. 0 once the median remainder is fetched.
