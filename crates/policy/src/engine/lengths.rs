@@ -6,7 +6,6 @@
 //!   short, because the same memory would keep bytes that are used again ([`crate::memory`]).
 //! - The *wait*: with many blocked clients, a piece is short enough that each of them gets its next one in
 //!   time ([`LongestWait`]).
-//! - *Writers*: while programs wait for their writes, pieces are shorter ([`crate::writers`]).
 //! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read
 //!   so far, and the first is half of the full size (or the length that the sizing algorithm gives). It is
 //!   slow start (\[C\] 2), driven by what the client read and not by how often it was prefetched for. It does
