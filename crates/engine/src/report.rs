@@ -133,11 +133,9 @@ pub struct DiskReport {
 pub struct WriterUse {
     /// Write requests that wait or are in flight now.
     pub waiting_now: u64,
-    /// Whether programs wait for their writes now: one has synced within the last seconds.
-    pub synced_now: bool,
     /// Bytes written.
     pub bytes: u64,
-    /// Time that the disk had for writes while some waited.
+    /// Time that the disk had for writes while some waited and nothing was read.
     pub disk_ms: f64,
     /// Time in which the engine read or writes waited, of which `disk_ms` is a part.
     pub busy_ms: f64,
@@ -239,7 +237,6 @@ impl DiskReport {
             sleep: None,
             writers: WriterUse {
                 waiting_now: s.writers.waiting,
-                synced_now: s.writers.synced,
                 bytes: s.writers.bytes,
                 disk_ms: s.writers.disk_time.as_millis_f64(),
                 busy_ms: s.writers.busy.as_millis_f64(),

@@ -1,8 +1,8 @@
 //! The thread that looks at what waits to be written to a disk, while the disk is read.
 //!
 //! It reads two files of `/sys/block` ([`WriteWatch`]) some hundred times a second, and tells the disk's
-//! thread when writes begin or cease to wait, or to be synced. While nothing is read it sleeps and costs
-//! nothing. Without it (no such device, no thread) the engine reads as if nobody wrote.
+//! thread when writes begin or cease to wait. While nothing is read it sleeps and costs nothing. Without it
+//! (no such device, no thread) the engine reads as if nobody wrote.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,17 +22,15 @@ const SYS_BLOCK: &str = "/sys/block";
 /// Time between two looks while pieces are read, and while they wait for writes. Until the look after the
 /// last write the disk is idle, so that the second one is shorter. At half the thread needs twice as much of
 /// a processor, about a hundredth; at double, the disk is idle for twice as long after each turn of writers.
+/// What readers and writers get hardly changes in either case.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LOOK_EVERY_IN_TURN: Duration = Duration::from_millis(1);
 
 /// How long after the last read the thread goes on looking, so that it need not be woken for every piece.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// How long after a flush of the disk's cache programs count as waiting for their writes. Shorter than the
-/// five seconds after which a journal commits what nobody waits for.
-const SYNCED_FOR: Duration = Duration::from_secs(2);
-
-/// Time between two reports of progress alone: several in the time of a piece.
+/// Time between two reports of progress alone: several in the time of a piece. Half and double change nothing
+/// that a reader or a writer gets.
 const PROGRESS_EVERY: Duration = Duration::from_millis(20);
 
 /// What the disk's thread is at.
@@ -139,7 +137,6 @@ impl Watcher {
 struct News {
     /// Bytes not reported yet.
     bytes: u64,
-    flushed: Option<Instant>,
     told: Writes,
     told_at: Option<Instant>,
 }
@@ -148,13 +145,9 @@ impl News {
     /// A report of what was seen, if it is due.
     fn of(&mut self, now: Instant, seen: Seen) -> Option<Writes> {
         self.bytes = self.bytes.saturating_add(seen.bytes);
-        if seen.flushed {
-            self.flushed = Some(now);
-        }
         let since = |then: Option<Instant>| then.map(|then| now.saturating_duration_since(then));
-        let synced = since(self.flushed).is_some_and(|ago| ago < SYNCED_FOR);
-        let writes = Writes { waiting: seen.in_flight, synced, bytes: self.bytes };
-        let changed = (writes.waiting > 0) != (self.told.waiting > 0) || synced != self.told.synced;
+        let writes = Writes { waiting: seen.in_flight, bytes: self.bytes };
+        let changed = (writes.waiting > 0) != (self.told.waiting > 0);
         let half = Duration::from_nanos(WRITES_BELIEVED.0 / 2);
         let due = since(self.told_at).is_none_or(|ago| {
             (writes.bytes > 0 && ago >= PROGRESS_EVERY) || (writes.waiting > 0 && ago >= half)
@@ -175,22 +168,19 @@ mod tests {
     #[test]
     fn a_change_is_told_at_once_and_progress_now_and_then() {
         let (mut news, start) = (News::default(), Instant::now());
-        let mut of = |ms: u64, in_flight: u64, bytes: u64, flushed: bool| {
+        let mut of = |ms: u64, in_flight: u64, bytes: u64| {
             let now = start + Duration::from_millis(ms);
-            let told = news.of(now, Seen { in_flight, bytes, flushed });
+            let told = news.of(now, Seen { in_flight, bytes });
             told.inspect(|&writes| news.told(now, writes))
         };
-        assert_eq!(of(0, 0, 0, false), None);
-        let begun = Writes { waiting: 2, synced: false, bytes: 0 };
-        assert_eq!(of(5, 2, 0, false), Some(begun));
-        assert_eq!(of(10, 3, 4096, false), None);
-        assert_eq!(of(30, 3, 4096, false), Some(Writes { waiting: 3, synced: false, bytes: 8192 }));
-        assert_eq!(of(35, 3, 0, true), Some(Writes { waiting: 3, synced: true, bytes: 0 }));
-        assert_eq!(of(500, 3, 0, false), None);
-        assert_eq!(of(535, 3, 0, false), Some(Writes { waiting: 3, synced: true, bytes: 0 }), "repeated");
-        assert_eq!(of(540, 0, 512, false), Some(Writes { waiting: 0, synced: true, bytes: 512 }));
-        assert_eq!(of(2_034, 0, 0, false), None);
-        assert_eq!(of(2_036, 0, 0, false), Some(Writes::default()));
+        assert_eq!(of(0, 0, 0), None);
+        assert_eq!(of(5, 2, 0), Some(Writes { waiting: 2, bytes: 0 }));
+        assert_eq!(of(10, 3, 4096), None);
+        assert_eq!(of(30, 3, 4096), Some(Writes { waiting: 3, bytes: 8192 }));
+        assert_eq!(of(500, 3, 0), None);
+        assert_eq!(of(535, 3, 0), Some(Writes { waiting: 3, bytes: 0 }), "repeated");
+        assert_eq!(of(540, 0, 512), Some(Writes { waiting: 0, bytes: 512 }));
+        assert_eq!(of(2_036, 0, 0), None);
     }
 
     #[test]

@@ -456,13 +456,12 @@ impl fmt::Display for StatusReport {
             let writers = &disk.writers;
             writeln!(
                 f,
-                "writes on {} {:.1} MB in {:.0} % of the disk's time while it was read, {} waiting now{}; {} pieces held \
+                "writes on {} {:.1} MB in {:.0} % of the disk's time while it was read, {} waiting now; {} pieces held \
                  back for them",
                 disk.name,
                 Bytes(writers.bytes).as_mb(),
                 100.0 * writers.share(),
                 writers.waiting_now,
-                if writers.synced_now { " (synced)" } else { "" },
                 writers.held_back
             )?;
         }

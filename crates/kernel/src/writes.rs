@@ -2,9 +2,7 @@
 //!
 //! `inflight` has the writes that the device has been given. Schedulers give it writes as soon as it has room
 //! for a command, so a write that waits there for long has others in front of it at the device. `stat` has
-//! the sectors written, and the flushes of its cache (Linux 5.5 and later): a program that syncs, or the
-//! journal that does so for it, ends with one. Devices on top of others (md, dm, loops) and those below them
-//! count together.
+//! the sectors written. Devices on top of others (md, dm, loops) and those below them count together.
 //!
 //! The kernel's writeback of dirty pages cannot be told apart by disk without debugfs, and becomes requests
 //! in flight by itself; so it is not read.
@@ -33,8 +31,6 @@ pub struct Seen {
     pub in_flight: u64,
     /// Bytes written since the last look.
     pub bytes: u64,
-    /// Whether caches were flushed since the last look.
-    pub flushed: bool,
 }
 
 /// The files of one device.
@@ -43,7 +39,6 @@ struct Device {
     in_flight: File,
     usage: Usage,
     sectors: u64,
-    flushes: u64,
 }
 
 /// The writes of one disk, and of the devices below it.
@@ -75,11 +70,7 @@ impl WriteWatch {
         let (own, below) = (look_at(&mut self.own)?, look_at(&mut self.below)?);
         // A device on top counts what those below it do for it, if it counts at all; but a write to one of
         // those may have another origin.
-        Ok(Seen {
-            in_flight: own.in_flight.max(below.in_flight),
-            bytes: own.bytes.max(below.bytes),
-            flushed: own.flushed || below.flushed,
-        })
+        Ok(Seen { in_flight: own.in_flight.max(below.in_flight), bytes: own.bytes.max(below.bytes) })
     }
 }
 
@@ -89,7 +80,6 @@ fn look_at(devices: &mut [Device]) -> io::Result<Seen> {
         Ok(Seen {
             in_flight: all.in_flight.saturating_add(seen.in_flight),
             bytes: all.bytes.saturating_add(seen.bytes),
-            flushed: all.flushed || seen.flushed,
         })
     })
 }
@@ -101,7 +91,7 @@ impl Device {
         }
         let in_flight = File::open(sys_block.join(name).join("inflight"))?;
         let usage = Queue::new(sys_block, name).usage()?;
-        let mut device = Device { in_flight, usage, sectors: 0, flushes: 0 };
+        let mut device = Device { in_flight, usage, sectors: 0 };
         device.look()?;
         Ok(device)
     }
@@ -113,12 +103,7 @@ impl Device {
         let in_flight = text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
         let used = self.usage.now()?;
         let before = std::mem::replace(&mut self.sectors, used.sectors_written);
-        let flushes = std::mem::replace(&mut self.flushes, used.flushes);
-        Ok(Seen {
-            in_flight,
-            bytes: used.sectors_written.saturating_sub(before).saturating_mul(512),
-            flushed: used.flushes > flushes,
-        })
+        Ok(Seen { in_flight, bytes: used.sectors_written.saturating_sub(before).saturating_mul(512) })
     }
 }
 
@@ -186,9 +171,9 @@ mod tests {
         let mut watch = sys.watch(&["sda"]).unwrap();
         assert_eq!(watch.look().unwrap(), Seen::default(), "what was before does not count");
         sys.set("sda", "       1        3\n", 1008, 5);
-        assert_eq!(watch.look().unwrap(), Seen { in_flight: 3, bytes: 4096, flushed: false });
+        assert_eq!(watch.look().unwrap(), Seen { in_flight: 3, bytes: 4096 });
         sys.set("sda", "       0        0\n", 1008, 6);
-        assert_eq!(watch.look().unwrap(), Seen { in_flight: 0, bytes: 0, flushed: true });
+        assert_eq!(watch.look().unwrap(), Seen::default());
         // The counters of another device of that name, and nonsense.
         sys.set("sda", "", 3, 0);
         assert_eq!(watch.look().unwrap(), Seen::default());
@@ -210,9 +195,9 @@ mod tests {
         let mut watch = sys.watch(&["dm-0"]).unwrap();
         assert_eq!(watch.below.len(), 3, "md0, sda by its partition, sdb");
         sys.set("sdb", "0 2", 16, 1);
-        assert_eq!(watch.look().unwrap(), Seen { in_flight: 2, bytes: 8192, flushed: true });
+        assert_eq!(watch.look().unwrap(), Seen { in_flight: 2, bytes: 8192 });
         sys.set("dm-0", "0 7", 80, 0);
-        assert_eq!(watch.look().unwrap(), Seen { in_flight: 7, bytes: 40_960, flushed: false });
+        assert_eq!(watch.look().unwrap(), Seen { in_flight: 7, bytes: 40_960 });
     }
 
     #[test]
@@ -227,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_device_shows_what_is_written_and_synced() {
+    fn a_real_device_shows_what_is_written() {
         use crate::loopdev::LoopDevice;
         use std::os::fd::AsFd;
 
@@ -244,7 +229,7 @@ mod tests {
         writer.write_all_at(&vec![7; 4 << 20], 0).unwrap();
         writer.sync_all().unwrap();
         let seen = watch.look().unwrap();
-        assert_eq!((seen.bytes, seen.flushed), (4 << 20, true));
+        assert_eq!(seen.bytes, 4 << 20);
         assert_eq!(watch.look().unwrap(), Seen::default());
     }
 

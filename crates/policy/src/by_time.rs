@@ -1,6 +1,7 @@
 //! A set of keys, each with at most one time, ordered by time.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Bound;
 
 use seekless_base::Nanos;
 
@@ -47,6 +48,11 @@ impl<K: Copy + Ord> ByTime<K> {
     /// The earliest time and its key.
     pub(crate) fn first(&self) -> Option<(Nanos, K)> {
         self.in_order.first().copied()
+    }
+
+    /// The first time and key behind these.
+    pub(crate) fn next(&self, before: (Nanos, K)) -> Option<(Nanos, K)> {
+        self.in_order.range((Bound::Excluded(before), Bound::Unbounded)).next().copied()
     }
 
     /// Removes the earliest key, if it is due.

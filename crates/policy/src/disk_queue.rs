@@ -142,16 +142,10 @@ impl DiskQueue {
         }
     }
 
-    /// A piece took this long, of which the disk needed `alone` for it. Returns whether something was written
-    /// meanwhile, and lets that count for the writers.
-    pub(crate) fn was_written_beside(&mut self, read: ReadId, took: Nanos, alone: Nanos) -> bool {
+    /// Whether something was written beside a piece.
+    pub(crate) fn was_written_beside(&self, read: ReadId) -> bool {
         let before = self.flight(read).and_then(|flight| flight.written_before);
-        let (Some(before), Some(writers)) = (before, &mut self.writers) else { return false };
-        let written = writers.bytes() > before;
-        if written {
-            writers.had_beside_piece(took, alone);
-        }
-        written
+        before.zip(self.writers.as_ref()).is_some_and(|(before, writers)| writers.bytes() > before)
     }
 
     /// Whether something waits to be written.

@@ -98,12 +98,6 @@ impl ServiceModel {
         self.measured.unwrap_or_else(|| self.learnt()).1
     }
 
-    /// Time of a read of this length, with one switch.
-    pub(crate) fn takes(&self, bytes: u64) -> Nanos {
-        let (depth, rate) = self.measured.unwrap_or_else(|| self.learnt());
-        Nanos::from_secs_f64((depth.0 as f64 + bytes as f64) / rate)
-    }
-
     /// What the disk transfers in this time, without switches.
     pub(crate) fn transfers_in(&self, time: Nanos) -> Bytes {
         Bytes((self.rate() * time.as_secs_f64()) as u64)

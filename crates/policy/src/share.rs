@@ -53,17 +53,6 @@ impl Share {
             let owed = self.owed + time * self.share - had;
             self.owed = owed.clamp(-(self.turn_at.0 as f64), OWED_MAX.0 as f64);
         }
-        self.begin_or_end_turn();
-    }
-
-    /// The class had this much of the time that [`Share::pass`] counted as that of others.
-    pub(crate) fn had_besides(&mut self, time: Nanos) {
-        self.spent += time.0 as f64;
-        self.owed = (self.owed - time.0 as f64).max(-(self.turn_at.0 as f64));
-        self.begin_or_end_turn();
-    }
-
-    fn begin_or_end_turn(&mut self) {
         let at_least = self.turn_at.0.max(1) as f64;
         self.turn = if self.turn { self.owed > 0.0 } else { self.owed >= at_least };
     }

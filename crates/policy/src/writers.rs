@@ -10,10 +10,9 @@
 //!   disk's time or nothing waits to be written any more. So a write waits for one piece and for its own
 //!   turn. If the share is a half, a turn is as long as the piece before it.
 //! - No piece is read before it is due: what the streams have in memory is time for the writers.
-//! - If programs wait for their writes, pieces are shorter.
 //!
-//! Time in which no piece is in flight is the writers'. Of the time of a piece they had what it took longer
-//! than this disk takes for such a piece, half of it at most, provided that something was written meanwhile.
+//! Time in which no piece is in flight is the writers'. What they get beside a piece comes on top and is not
+//! counted: a piece that took longer may as well have begun with a long seek.
 
 use seekless_base::Nanos;
 
@@ -21,7 +20,7 @@ use crate::Writes;
 use crate::share::Share;
 
 /// For how long a report counts. Drivers repeat it every half of this while something waits, so that a
-/// driver which can no longer see writes withholds nothing.
+/// driver which can no longer see writes withholds nothing. Half and double change nothing while it sees them.
 pub const WRITES_BELIEVED: Nanos = Nanos::from_secs(1);
 
 /// What the writers of one disk wait for, and what they have got.
@@ -45,11 +44,9 @@ pub(crate) struct Writers {
 pub struct WriterStats {
     /// Write requests that wait or are in flight now, as last reported.
     pub waiting: u64,
-    /// Whether programs wait for their writes now, as last reported.
-    pub synced: bool,
     /// Bytes written while the driver looked.
     pub bytes: u64,
-    /// Time that the disk had for writes while some waited, as far as is known.
+    /// Time that the disk had for writes while some waited and nothing was read.
     pub disk_time: Nanos,
     /// Time in which the engine read or writes waited: the whole of which `disk_time` is a part.
     pub busy: Nanos,
@@ -114,28 +111,15 @@ impl Writers {
         self.bytes
     }
 
-    /// A piece took this long, of which the disk needed `alone` for it, while something was written. What is
-    /// known of the disk may be wrong, so writes count as having had half of the time at most.
-    pub(crate) fn had_beside_piece(&mut self, took: Nanos, alone: Nanos) {
-        self.share.had_besides(took.since(alone).min(Nanos(took.0 / 2)));
-        self.holds &= self.is_turn();
-    }
-
     /// Counts a queued piece that has to wait for the writers' turn, once a turn.
     pub(crate) fn hold(&mut self) {
         self.held += u64::from(!core::mem::replace(&mut self.holds, true));
-    }
-
-    /// Whether programs wait for their writes.
-    pub(crate) fn are_awaited(&self) -> bool {
-        self.report.synced && self.waits()
     }
 
     pub(crate) fn stats(&self) -> WriterStats {
         let waits = self.waits();
         WriterStats {
             waiting: if waits { self.report.waiting } else { 0 },
-            synced: self.are_awaited(),
             bytes: self.bytes,
             disk_time: self.share.spent(),
             busy: self.busy,

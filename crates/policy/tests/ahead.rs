@@ -294,6 +294,7 @@ fn while_somebody_is_blocked_a_depth_ahead_of_need_costs_no_switch() {
     s.handle(ms(2), access(1, 0, 64 * K));
     s.handle(ms(2), access(1, 64 * K, 64 * K));
     assert_eq!(s.stats().queued, 1, "another is blocked: nothing for one who is not");
+    s.handle(ms(3), access(1, 128 * K, depth - 128 * K));
     s.handle(ms(3), miss(3, 1, depth, 64 * K));
     assert_eq!(s.stats().queued, 3, "his piece when he is, and what goes on behind it");
     assert_eq!(serve(&mut s, ms(4)).len(), 3);

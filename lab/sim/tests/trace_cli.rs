@@ -86,6 +86,40 @@ fn a_trace_gives_counts_by_level_and_the_same_bytes_twice() {
 }
 
 #[test]
+fn writes_are_replayed_as_reads_or_left_out() {
+    let place = Place::new();
+    let text = b"0,0,8192,W,0.0\n0,16,4096,R,0.1\n0,8,4096,R,0.2\n0,800,4096,W,0.3\n0,808,4096,W,0.3\n";
+    let trace = place.file("t.spc", text);
+    let run = |writes: &str| {
+        let (out, with) = (place.out("out.json"), format!("writes={writes}"));
+        let words =
+            ["trace", "run", &trace, "--levels", "lru:64KiB,lru:64KiB", "--with", &with, "--json", &out];
+        sim(&words).unwrap();
+        json(&out)
+    };
+    // Requests, and by level those that were found.
+    let counts = |result: &Value| {
+        [&result["requests"], &result["levels"][0]["hits"], &result["levels"][0]["misses"]]
+            .map(|count| count.as_u64().unwrap())
+    };
+    let (as_reads, skipped, replayed) = (run("as-reads"), run("skip"), run("replay"));
+    assert_eq!(counts(&as_reads), [5, 1, 5]);
+    assert_eq!(counts(&skipped), [2, 0, 2]);
+    assert_eq!(counts(&replayed), [2, 1, 1]);
+    assert_eq!((&skipped["writes"], &as_reads["writes"]), (&Value::Null, &Value::Null));
+    assert_eq!(skipped["trace"]["writes_skipped"], 3);
+    let writes = &replayed["writes"];
+    for (field, count) in [("requests", 3), ("blocks", 4), ("disk_requests", 3), ("disk_blocks", 4)] {
+        assert_eq!(writes[field], count, "{field}");
+    }
+    assert!(writes["medium_s"].as_f64().unwrap() > 0.0);
+    assert!(writes["response"]["max_ms"].as_f64().unwrap() > 6.0, "one exchange at least");
+    assert_eq!(replayed["disk"]["blocks"], 1);
+    let fault = sim(&["trace", "optimal", &trace, "--capacity", "64KiB", "--with", "writes=replay"]);
+    assert!(fault.is_err_and(|fault| fault.message.contains("writes=replay")));
+}
+
+#[test]
 fn compressed_files_give_what_plain_ones_give_or_a_line_that_says_why_not() {
     let place = Place::new();
     let text = b"0,8,4096,R,0.0\n0,16,4096,R,0.1\n0,8,8192,W,0.2\n";

@@ -6,19 +6,27 @@ use super::{AFTER_TRY, Outcome, estimate_text, verdict};
 
 const STYLE: &str = ":root{color-scheme:light dark}body{max-width:54rem;margin:2rem auto;padding:0 1rem;\
     font:16px/1.5 system-ui,sans-serif}table{border-collapse:collapse}td,th{padding:.3rem .8rem;text-align:right;\
-    border-bottom:1px solid #8886}th:first-child,td:first-child{text-align:left}.verdict{font-size:1.3rem}";
+    border-bottom:1px solid #8886}th:first-child,td:first-child{text-align:left}.verdict{font-size:1.3rem}\
+    .bar{width:20rem}.bar i{display:block;height:.7rem;background:#d55e00}.with .bar i{background:#0072b2}";
 
 /// The page as HTML.
 pub(super) fn page(result: &Outcome) -> String {
     let row = |name: &str, without: String, with: String, ratio: String| {
         format!("<tr><td>{name}</td><td>{without}</td><td>{with}</td><td>{ratio}</td></tr>")
     };
+    let most = result.blocks.iter().map(|b| b.disk_s_per_gb()).fold(f64::MIN_POSITIVE, f64::max);
     let blocks: Vec<String> = result
         .blocks
         .iter()
         .map(|b| {
             let which = if b.served { "with" } else { "without" };
-            format!("<tr><td>{:.1}</td><td>{which}</td><td>{:.1}</td></tr>", b.at / 60.0, b.disk_s_per_gb())
+            let cost = b.disk_s_per_gb();
+            format!(
+                "<tr class=\"{which}\"><td>{:.1}</td><td>{which}</td><td>{cost:.1}</td>\
+                 <td class=\"bar\"><i style=\"width:{:.0}%\"></i></td></tr>",
+                b.at / 60.0,
+                100.0 * cost / most
+            )
         })
         .collect();
     let tried = result.command == "try";
@@ -28,7 +36,7 @@ pub(super) fn page(result: &Outcome) -> String {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>What Seekless gains here</title>\
          <style>{STYLE}</style></head><body><h1>What Seekless gains here</h1><p class=\"verdict\">{}</p>\
          <table><tr><th></th><th>without</th><th>with</th><th>ratio</th></tr>{}{}{}</table>{}\
-         <h2>Each block of time</h2><table><tr><th>minute</th><th>Seekless</th><th>s of disk time a GB</th></tr>{}</table>\
+         <h2>Each block of time</h2><table><tr><th>minute</th><th>Seekless</th><th colspan=\"2\">s of disk time a GB</th></tr>{}</table>\
          <h2>How it was measured</h2><p>The server ran with its own clients. Blocks of time alternated in which Seekless \
          {}, in random order within each pair. The beginning of each block is left out. Disk time is the time in which {} had something to do, as the kernel counts it. The interval is \
          Student&#39;s t on the logarithms of the ratios of {} pairs. The measurement stopped because {}. Seekless {}.</p>\
@@ -115,5 +123,6 @@ mod tests {
         assert!(page.contains("&lt;sda&gt;") && !page.contains("<sda>"));
         assert!(!page.contains("http") && !page.contains("<script"), "{page}");
         assert_eq!(page.matches("<td>with</td>").count(), 6, "a line for each block");
+        assert_eq!(page.matches("width:100%").count(), 2, "the dearest blocks have the longest bars");
     }
 }

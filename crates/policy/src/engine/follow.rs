@@ -151,9 +151,9 @@ impl DiskEngine {
         }
     }
 
-    /// Ends a stream that has read its file to the end.
+    /// Ends a stream that has read all it is to read.
     fn end_if_done(&mut self, stream: StreamId) {
-        if self.following.table.get(stream).is_some_and(Stream::at_end) {
+        if self.following.table.get(stream).is_some_and(Stream::is_done) {
             self.following.forget(stream);
             if let Some(over) = self.following.table.end(stream) {
                 self.stream_ended(&over);

@@ -6,7 +6,6 @@
 //!   short, because the same memory would keep bytes that are used again ([`crate::memory`]).
 //! - The *wait*: with many blocked clients, a piece is short enough that each of them gets its next one in
 //!   time ([`LongestWait`]).
-//! - *Writers*: while programs wait for their writes, pieces are shorter ([`crate::writers`]).
 //! - *Persistence*: most viewers leave early (\[L\] 4), so a piece is no longer than what its stream has read
 //!   so far, and the first is half of the full size (or the length that the sizing algorithm gives). It is
 //!   slow start (\[C\] 2), driven by what the client read and not by how often it was prefetched for. It does
@@ -26,7 +25,6 @@ use super::DiskEngine;
 use super::follow::next_page;
 use crate::config::KERNEL_READ_AHEAD;
 use crate::sizing::controller::Situation;
-use crate::writers::Writers;
 use crate::{EndEvidence, FileId, LongestWait, PAGE, Sizing, Stream};
 
 /// How often the sizing algorithm is updated, and how soon after the start the highest bitrate is first
@@ -93,7 +91,7 @@ impl DiskEngine {
             true => full,
             false => stream.consumed.max(first),
         };
-        let len = full.min(grown).min(self.share()).min(self.writers_allow()).max(PAGE) / PAGE * PAGE;
+        let len = full.min(grown).min(self.share()).max(PAGE) / PAGE * PAGE;
         // Fetch a tail of less than half a piece along with it, instead of with a switch of its own.
         let rest = next_page(stream.file_size).saturating_sub(next_page(stream.fetched));
         let tail = rest.saturating_sub(len);
@@ -129,14 +127,6 @@ impl DiskEngine {
             }
         };
         (waited_for / others - depth).max(depth) as u64
-    }
-
-    /// Maximum length of pieces beside programs that wait for their writes.
-    fn writers_allow(&self) -> u64 {
-        match self.queue.writers.as_ref().is_some_and(Writers::are_awaited) {
-            true => (self.config.constants.wait_depths * self.service.depth().0 as f64) as u64,
-            false => u64::MAX,
-        }
     }
 
     /// Bytes a stream is likely to go on for; no piece goes beyond. 0 once the median remainder is fetched.

@@ -47,8 +47,7 @@ impl DiskEngine {
         let Some(flight) = self.queue.flight(read) else { return };
         let (file, start, end) = (flight.piece.file, flight.piece.start, flight.piece.end);
         let (resident, submitted) = (flight.resident, flight.submitted);
-        let alone = self.service.takes(end - start);
-        let beside_writes = self.queue.was_written_beside(read, self.now - submitted, alone);
+        let beside_writes = self.queue.was_written_beside(read);
         match outcome {
             Outcome::Ok => {
                 let took = self.now - submitted;

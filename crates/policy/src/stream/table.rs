@@ -9,7 +9,7 @@ use seekless_base::{Bytes, Lba, Nanos};
 use super::{Arrivals, End, Grids, Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
 use crate::holes::Holes;
 use crate::piece::address;
-use crate::{FileId, IoPriority};
+use crate::{FileId, IoPriority, PAGE};
 
 /// Id of a stream; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +55,8 @@ pub(crate) struct Stream {
     end: Option<End>,
     /// When to check next whether it has stopped.
     look_at: Option<Nanos>,
+    /// Its last access has ended at the end of a cell, where another stream of its file began.
+    has_met: bool,
     /// Offset from which a read of expected bytes failed.
     failed: Option<u64>,
     /// A file offset and its disk address, as last reported.
@@ -129,10 +131,11 @@ impl Stream {
         Some(self.bytes_per_s(now)).filter(|&rate| self.rate.is_settled() && rate > 0.0)
     }
 
-    /// Whether it has read its file to the end. Then it has ended, and must not count among the streams that
-    /// share the memory.
-    pub(crate) fn at_end(&self) -> bool {
-        self.passed >= self.file_size
+    /// Whether it has read its file to the end, or its cell to where another stream of the file began: the
+    /// bytes there were read already, by a client that reads the file over several connections. Then it has
+    /// ended, and must not count among the streams that share the memory. A door may report whole pages.
+    pub(crate) fn is_done(&self) -> bool {
+        self.passed >= self.file_size || self.has_met && self.passed.saturating_add(PAGE) >= self.position
     }
 
     /// Whether bytes that could not be read lie ahead of it. Reading them ahead would fail again, and cost
@@ -207,12 +210,15 @@ pub(crate) struct Standing {
     pub(crate) passed: u64,
     /// [`Stream::fetched`].
     pub(crate) fetched: u64,
+    /// [`Stream::first`].
+    first: u64,
     pub(crate) id: StreamId,
 }
 
 impl Standing {
     fn of(id: StreamId, stream: &Stream) -> Standing {
-        Standing { position: stream.position, passed: stream.passed, fetched: stream.fetched, id }
+        let Stream { position, passed, fetched, first, .. } = *stream;
+        Standing { position, passed, fetched, first, id }
     }
 
     /// The key by which the streams of a file are ordered.
@@ -436,7 +442,7 @@ impl Streams {
         file_size: u64,
     ) -> (StreamId, Option<(StreamId, Stream)>) {
         let end = offset.saturating_add(len).min(file_size.max(offset));
-        let found = self.continued_by(file, offset);
+        let found = self.continued_by(now, file, offset);
         let mut forgotten = None;
         let id = found.unwrap_or_else(|| {
             forgotten = self.make_room();
@@ -466,7 +472,23 @@ impl Streams {
         if len > 0 && progress > 0 {
             self.note_cell(now, id, (offset, end), jumped.is_some());
         }
+        if len > 0 {
+            self.note_met(id, (offset, end));
+        }
         (id, forgotten)
+    }
+
+    /// Records whether an access ends where another stream of the file began. That counts only of a stream
+    /// that began at a place of the file's grid and has come to another: viewers pass where others began.
+    fn note_met(&mut self, id: StreamId, (offset, end): (u64, u64)) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        let file = stream.file;
+        let at_end = self.grids.is_on(file, stream.begin())
+            && self.grids.reaches(file, offset, end) == Some(End::Full);
+        let met = at_end && self.of_file(file).any(|(other, s)| other != id && s.first == end);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.has_met = met;
+        }
     }
 
     /// Records where an access leaves a stream in its cell.
@@ -652,23 +674,36 @@ impl Streams {
         self.streams.range(later).find(|(_, s)| s.unread() > 0).map(|(&id, s)| (id, s))
     }
 
-    /// The stream that expects its next access nearest to `offset`, within the gap. An access at the end of
-    /// its fetched bytes is expected too, because the reports of the reads between may have been lost. If
-    /// consumption is unconfirmed, match anywhere in the last read; prefer the closest confirmed position.
-    /// Among confirmed streams at the same distance, prefer the oldest.
-    fn continued_by(&self, file: FileId, offset: u64) -> Option<StreamId> {
+    /// The stream that expects its next access nearest to `offset`, within the gap. Of a stream that has
+    /// stopped, an access at the end of its fetched bytes is expected too, because the reports of the reads
+    /// between may have been lost. If consumption is unconfirmed, match anywhere in the last read; prefer the
+    /// closest confirmed position. Among confirmed streams at the same distance, prefer the oldest.
+    fn continued_by(&self, now: Nanos, file: FileId, offset: u64) -> Option<StreamId> {
+        let gap = self.config.gap.0;
         self.of_file(file)
             // A client that begins at the head is a new one, however close behind another.
             .filter(|(_, s)| offset > 0 || s.position == 0)
-            .map(|(id, s)| {
+            .filter_map(|(id, s)| {
                 let expected = offset.clamp(s.passed, s.position);
-                let away = expected.abs_diff(offset).min(s.fetched.abs_diff(offset));
+                let mut away = expected.abs_diff(offset);
+                let at_end = s.fetched.abs_diff(offset);
+                if at_end < away && at_end <= gap && self.may_have_read_on(now, id) {
+                    away = at_end;
+                }
                 let uncertain = if s.passed < s.position { s.passed.abs_diff(offset) } else { 0 };
-                (away, uncertain, id)
+                (away <= gap).then_some((away, uncertain, id))
             })
-            .filter(|&(away, ..)| away <= self.config.gap.0)
             .min()
             .map(|(.., id)| id)
+    }
+
+    /// Whether a stream has been silent for so long that reports of its reads may have been lost.
+    fn may_have_read_on(&self, now: Nanos, id: StreamId) -> bool {
+        let silent = |s: &Stream| match s.kind() {
+            RunKind::Head => !s.is_active(now, self.slack),
+            RunKind::Elsewhere | RunKind::Random => s.stopped.is_some(),
+        };
+        self.streams.get(&id).is_some_and(silent)
     }
 
     /// Removes the stream idle longest if the table is full.
@@ -709,6 +744,7 @@ impl Streams {
             stopped: None,
             end: None,
             look_at: None,
+            has_met: false,
             failed: None,
             anchor: None,
             rate: Rate::new(now),
@@ -792,6 +828,42 @@ mod tests {
         assert_eq!(next, older);
         let (next, _, newer) = table(false);
         assert_eq!(next, newer);
+    }
+
+    /// A client reads a file over several connections, a part of 8 MiB over each. One part is fetched whole
+    /// when another connection begins the next.
+    #[test]
+    fn a_part_ends_where_another_connection_began_and_goes_on_where_none_did() {
+        const M: u64 = 1 << 20;
+        let mut t = Streams::new(StreamConfig::default(), Bytes::mib(1)).with_slack(secs(1));
+        let (size, now) = (1 << 30, Nanos::from_millis(100));
+        for part in 4..12 {
+            t.observe(Nanos::ZERO, FILE, part * 8 * M, 2 * M, size);
+        }
+        let first = t.observe(Nanos::ZERO, FILE, 8 * M, 2 * M, size).0;
+        t.fetched(first, 16 * M);
+        let second = t.observe(now, FILE, 16 * M, 2 * M, size).0;
+        assert_ne!(first, second, "the first connection is still there");
+        assert_eq!(t.observe(now, FILE, 10 * M, 6 * M, size).0, first);
+        assert!(!t.get(first).unwrap().is_done(), "it may still be taking its last read");
+        t.passed(first, 16 * M);
+        assert!(t.get(first).unwrap().is_done());
+        t.observe(now, FILE, 18 * M, 6 * M, size);
+        t.passed(second, 24 * M);
+        assert!(!t.get(second).unwrap().is_done());
+        assert_eq!(t.observe(now, FILE, 24 * M, 2 * M, size).0, second);
+    }
+
+    #[test]
+    fn a_stream_whose_reports_were_lost_goes_on_where_its_fetched_bytes_end() {
+        const M: u64 = 1 << 20;
+        let mut t = Streams::new(StreamConfig::default(), Bytes::mib(1)).with_slack(secs(1));
+        for begin in [0, 512 * M] {
+            let id = t.observe(secs(0), FILE, begin, M, 1 << 30).0;
+            t.fetched(id, begin + 8 * M);
+            t.note_stopped(secs(5), |_| false);
+            assert_eq!(t.observe(secs(5), FILE, begin + 8 * M, M, 1 << 30).0, id);
+        }
     }
 
     #[test]

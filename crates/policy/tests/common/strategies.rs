@@ -40,13 +40,8 @@ pub(crate) fn demand() -> impl Strategy<Value = Demand> {
 }
 
 pub(crate) fn writes() -> impl Strategy<Value = Writes> {
-    (prop_oneof![Just(0), 0..40u64, any::<u64>()], any::<bool>(), amount()).prop_map(
-        |(waiting, synced, bytes)| Writes {
-            waiting,
-            synced,
-            bytes: if waiting % 2 == 0 { bytes } else { 0 },
-        },
-    )
+    (prop_oneof![Just(0), 0..40u64, any::<u64>()], amount())
+        .prop_map(|(waiting, bytes)| Writes { waiting, bytes: if waiting % 2 == 0 { bytes } else { 0 } })
 }
 
 pub(crate) fn taken() -> impl Strategy<Value = Taken> {

@@ -130,7 +130,7 @@ pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Fault> {
 fn outcomes(o: &Outcomes) -> Value {
     json!({
         "reads": o.reads, "waited": o.waited, "wait_mean_ms": o.wait_ms.0, "wait_p95_ms": o.wait_ms.1,
-        "disk_reads": o.disk_reads, "disk_bytes": o.disk_bytes, "disk_busy": o.busy, "span_s": o.span_s,
+        "disk_reads": o.disk_reads, "disk_bytes": o.disk_bytes, "written_bytes": o.written_bytes, "disk_busy": o.busy, "span_s": o.span_s,
     })
 }
 

@@ -49,6 +49,8 @@ enum Command {
 enum WritesArg {
     /// They touch their blocks like reads
     AsReads,
+    /// They are written
+    Replay,
     /// They are left out
     Skip,
 }
@@ -85,6 +87,7 @@ struct Model {
     time_stretch: f64,
     /// Block size of formats that count blocks of an unstated size (lis, blocks). None: a cache block.
     trace_block: Option<Bytes>,
+    /// What becomes of writes: as-reads, replay (of `run`) or skip.
     writes: WritesArg,
     /// Cost of one exchange between two levels, milliseconds.
     alpha_ms: f64,
@@ -149,6 +152,7 @@ impl FileArgs {
             options: Options { lenient: self.lines.lenient, block_bytes: trace_block },
             writes: match model.writes {
                 WritesArg::AsReads => Writes::AsReads,
+                WritesArg::Replay => Writes::Replay,
                 WritesArg::Skip => Writes::Skip,
             },
             scale: self.generated.scale,
@@ -300,13 +304,18 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
 const TICK_REQUESTS: u64 = 4096;
 
 fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
-    let mut source = TraceSource::open(&args.file.spec()?)?;
+    let source_spec = args.file.spec()?;
+    let mut source = TraceSource::open(&source_spec)?;
     let spec = system(args, source.timed)?;
     let mut engine = Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
     let bar = bar(source.progress.total(), BYTES);
     let started = std::time::Instant::now();
     while let Some(record) = source.next_record()? {
-        engine.request(&source.blocks(&record)?);
+        let request = source.blocks(&record)?;
+        match (record.op, source_spec.writes) {
+            (Op::Write, Writes::Replay) => engine.write(&request),
+            _ => engine.request(&request),
+        }
         if source.requests.is_multiple_of(TICK_REQUESTS) {
             bar.set_position(source.progress.read());
         }
@@ -316,6 +325,9 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let elapsed = started.elapsed().as_secs_f64();
     let mut result = report::outcome(&spec, &outcome);
     result["trace"] = trace_json(args.file.file.as_path(), &source);
+    if source_spec.writes == Writes::Replay {
+        result["writes"] = report::writes(&outcome);
+    }
     let rate = outcome.levels[0].blocks as f64 / elapsed.max(1e-9) / 1e6;
     give(args.json.path(), &result, || summary(&result, &source, rate))?;
     Ok(Exit::Ok)
@@ -402,6 +414,22 @@ fn summary(result: &Value, source: &TraceSource, million_per_s: f64) -> String {
         real(&response["p99_ms"]),
         real(&response["max_ms"])
     );
+    let writes = &result["writes"];
+    if writes.is_object() {
+        let response = &writes["response"];
+        let _ = writeln!(
+            text,
+            "writes: {}, {} blocks; to the drive {} requests, {} blocks, {:.1} s at its medium; ms: mean {:.3}, p99 {:.3}, max {:.3}",
+            number(&writes["requests"]),
+            number(&writes["blocks"]),
+            number(&writes["disk_requests"]),
+            number(&writes["disk_blocks"]),
+            real(&writes["medium_s"]),
+            real(&response["mean_ms"]),
+            real(&response["p99_ms"]),
+            real(&response["max_ms"])
+        );
+    }
     if let (skipped, Some(first)) = source.skipped() {
         let _ = writeln!(text, "{skipped} lines skipped; the first: {first}");
     }
@@ -453,6 +481,10 @@ fn info_text(info: &info::Info, source: &TraceSource, block_bytes: u64) -> Strin
 
 fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
     let spec = args.file.spec()?;
+    if spec.writes == Writes::Replay {
+        let message = "--with writes=replay is of `trace run`; the oracle knows as-reads and skip";
+        return Err(Fault::new(Exit::Usage, message));
+    }
     // One level of the `--levels` language, so that sizes are written the same way everywhere.
     let level = parse_levels(&format!("lru:{}", args.capacity), spec.block_bytes)?;
     let capacity = level[0].capacity_blocks;

@@ -1,4 +1,5 @@
-//! The drive of a replay: long reads go to it in commands, and come back as how far each has come.
+//! The drive of a replay: long reads go to it in commands, and come back as how far each has come. Beside
+//! them it writes. A log does not say where, so that is one file in the middle of the disk, from end to end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,6 +48,12 @@ pub(super) struct Device<T> {
     readings: BTreeMap<u64, Reading<T>>,
     /// Reading and number within it, by command.
     commands: BTreeMap<u64, (u64, usize)>,
+    /// Bytes of the writes under way, by command.
+    writes: BTreeMap<u64, u64>,
+    /// Where the next write goes, sectors behind the middle.
+    write_at: u64,
+    /// Bytes written.
+    written: u64,
     next_id: u64,
     /// Sectors of the log's disk, at least.
     sectors_then: u64,
@@ -61,13 +68,44 @@ impl<T: Copy> Device<T> {
             held: VecDeque::new(),
             readings: BTreeMap::new(),
             commands: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            write_at: 0,
+            written: 0,
             next_id: 0,
             sectors_then: sectors_then.max(1),
         }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.readings.is_empty()
+        self.readings.is_empty() && self.writes.is_empty()
+    }
+
+    /// Writes under way.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes.len() as u64
+    }
+
+    /// Bytes written so far.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Begins to write so many bytes.
+    pub(super) fn write(&mut self, now: Nanos, mut bytes: u64) {
+        let disk = self.drive.sectors();
+        while bytes > 0 {
+            let len = bytes.min(COMMAND_BYTES);
+            let sectors = len.div_ceil(SECTOR_BYTES);
+            if self.write_at + sectors > disk / 2 {
+                self.write_at = 0;
+            }
+            self.next_id += 1;
+            let lba = Lba(disk / 2 + self.write_at);
+            self.held.push_back(Command { id: self.next_id, op: Op::Write, lba, sectors: sectors as u32 });
+            self.writes.insert(self.next_id, len);
+            (self.write_at, bytes) = (self.write_at + sectors, bytes - len);
+        }
+        self.submit(now);
     }
 
     /// When the next command will be done.
@@ -124,6 +162,10 @@ impl<T: Copy> Device<T> {
     pub(super) fn poll(&mut self, now: Nanos) -> Vec<ReadProgress<T>> {
         let mut came = Vec::new();
         while let Some(done) = self.drive.poll(now) {
+            if let Some(bytes) = self.writes.remove(&done.id) {
+                self.written += bytes;
+                continue;
+            }
             let Some((id, command)) = self.commands.remove(&done.id) else { continue };
             let Some(reading) = self.readings.get_mut(&id) else { continue };
             let in_a_row = |done: &[bool]| done.iter().take_while(|d| **d).count() as u64;

@@ -29,7 +29,7 @@ pub struct Load {
     /// The settings it had.
     pub config: Config,
     pub(super) asked: Vec<Asked>,
-    /// Memory and bitrates it was told of.
+    /// Memory, bitrates and writes it was told of.
     pub(super) told: Vec<(Nanos, Event)>,
     /// What was measured then.
     pub then: Outcomes,
@@ -48,6 +48,8 @@ pub struct Outcomes {
     pub disk_reads: u64,
     /// Bytes read from it.
     pub disk_bytes: u64,
+    /// Bytes written to it, as far as its daemon looked.
+    pub written_bytes: u64,
     /// Share of the time in which it had something to do; nothing where it was not measured.
     pub busy: Option<f64>,
     /// From the first to the last read, seconds.
@@ -98,6 +100,9 @@ pub fn loads(log: &mut Log) -> Result<Vec<Load>, Fault> {
                 | Event::InFlight(_)
                 | Event::Writes(_)),
             ) => {
+                if let Event::Writes(writes) = event {
+                    then.written_bytes = then.written_bytes.saturating_add(writes.bytes);
+                }
                 disk.load.told.push((line.at, event));
             }
             Entry::Action(Action::Read { len, .. }) => {

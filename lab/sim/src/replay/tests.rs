@@ -6,7 +6,7 @@ use seekless_model::drive::catalogue;
 use seekless_policy::decisions::{Entry, FIRST_LINE, Line};
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, Mode, Outcome, Request,
-    RequestId, Taken,
+    RequestId, Taken, Writes,
 };
 
 use super::load::{Load, Outcomes, loads};
@@ -138,4 +138,26 @@ fn other_settings_give_other_outcomes_of_the_same_load() {
     // A memory too small for what is read ahead has to read again.
     let small = run(&load, &circumstances(&load, Mode::Both, Bytes::mib(24)));
     assert!(small.waited > on.waited, "{small:?}");
+}
+
+#[test]
+fn what_was_written_then_is_written_again() {
+    let report = Event::Writes(Writes { waiting: 4, bytes: 1 << 20 });
+    let writes: String = (0..400)
+        .map(|i| Nanos::from_millis(20_000 + 50 * i))
+        .map(|at| format!("{}\n", Line { disk: 0, at, entry: Entry::Event(report) }))
+        .collect();
+    let (_file, mut log) = open(&recorded(60, 20).replace("# end", &format!("{writes}# end")));
+    let mut load = loads(&mut log).unwrap().remove(0);
+    assert_eq!((load.told.len(), load.then.written_bytes), (400, 400 << 20));
+    // Behind the reads, and beside them.
+    let after = run(&load, &circumstances(&load, Mode::Both, Bytes::gib(2)));
+    for told in &mut load.told {
+        told.0 = Nanos(told.0.0 - 20_000_000_000);
+    }
+    let beside = run(&load, &circumstances(&load, Mode::Both, Bytes::gib(2)));
+    for outcomes in [&after, &beside] {
+        assert_eq!((outcomes.reads, outcomes.written_bytes), (1200, 400 << 20));
+    }
+    assert!(beside.wait_ms.0 > after.wait_ms.0, "{beside:?} {after:?}");
 }

@@ -5,6 +5,9 @@
 //! server itself, as much as it asked for. Files lie where the log says; of a smaller drive, at the same
 //! share of its surface.
 //!
+//! What the daemon saw written is written again when it saw it, and the engine is told what waits on the
+//! simulated drive. Flushes are not in a log.
+//!
 //! This is a driver of [`DiskEngine`]: it translates, and has no rules of its own.
 
 use std::collections::BTreeMap;
@@ -13,7 +16,7 @@ use seekless_base::{Bytes, Lba, Nanos, SECTOR_BYTES};
 use seekless_model::drive::DriveSpec;
 use seekless_policy::{
     Access, Action, Config, DiskEngine, Event, FileId, MemoryLimit, Outcome, PAGE, ReadId, Request,
-    RequestId, Verdict,
+    RequestId, Verdict, Writes,
 };
 
 use super::device::{Device, Read, ReadProgress};
@@ -41,6 +44,11 @@ impl Circumstances {
     }
 }
 
+/// Most bytes of one report that are written: more is no drive's rate between two reports.
+const WRITTEN_MAX: u64 = 1 << 30;
+/// Time between two reports of progress alone, as the daemon's.
+const PROGRESS_EVERY: Nanos = Nanos::from_millis(20);
+
 /// What a read of the disk is for.
 #[derive(Clone, Copy, Debug)]
 enum For {
@@ -67,6 +75,8 @@ struct World {
     outcomes: Outcomes,
     busy: Nanos,
     at: Nanos,
+    /// The last report of writes: when, whether any waited, and bytes written by then.
+    reported: (Nanos, bool, u64),
 }
 
 /// Runs a load under other circumstances.
@@ -82,6 +92,7 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
         outcomes: Outcomes::default(),
         busy: Nanos::ZERO,
         at: Nanos::ZERO,
+        reported: (Nanos::ZERO, false, 0),
     };
     let mut asked = load.asked.iter().peekable();
     let mut told = load.told.iter().peekable();
@@ -105,6 +116,7 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
         } else if next_told.is_some_and(|t| t <= now) {
             if let Some((_, event)) = told.next() {
                 let event = match *event {
+                    Event::Writes(writes) => world.write(now, writes),
                     Event::MemoryLimit(limit) if !circumstances.recorded_memory => {
                         Event::MemoryLimit(MemoryLimit { bytes: circumstances.memory, ..limit })
                     }
@@ -122,6 +134,7 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
         world.act(now);
     }
     let mut outcomes = world.outcomes;
+    outcomes.written_bytes = world.device.written();
     outcomes.waited = world.waits.len() as u64;
     outcomes.wait_ms = mean_and_p95(&mut world.waits);
     outcomes.span_s = world.at.as_secs_f64();
@@ -130,6 +143,19 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
 }
 
 impl World {
+    /// What was written then is written now. Returns the report for the engine.
+    fn write(&mut self, now: Nanos, writes: Writes) -> Event {
+        self.device.write(now, writes.bytes.min(WRITTEN_MAX));
+        self.report(now)
+    }
+
+    fn report(&mut self, now: Nanos) -> Event {
+        let (waiting, written) = (self.device.writes(), self.device.written());
+        let bytes = written - self.reported.2;
+        self.reported = (now, waiting > 0, written);
+        Event::Writes(Writes { waiting, bytes })
+    }
+
     /// A server reads.
     fn ask(&mut self, now: Nanos, asked: &Asked) {
         let Asked { read, access, demand, .. } = *asked;
@@ -222,6 +248,12 @@ impl World {
                 For::Server(request) if complete => self.served(now, request),
                 For::Engine(_) | For::Server(_) => {}
             }
+        }
+        let (at, waited, written) = self.reported;
+        let more = self.device.written() > written && now >= at + PROGRESS_EVERY;
+        if more || waited != (self.device.writes() > 0) {
+            let report = self.report(now);
+            self.engine.handle(now, report);
         }
     }
 }

@@ -153,8 +153,8 @@ pub(crate) struct Disk {
     flushes: VecDeque<u32>,
     /// Write requests not done.
     writes: usize,
-    /// Bytes written since the last look ([`Disk::look_at_writes`]), and whether the cache was flushed.
-    written: (u64, bool),
+    /// Bytes written since the last look ([`Disk::look_at_writes`]).
+    written: u64,
     /// With the drive.
     sent: Vec<u32>,
     stats: DiskStats,
@@ -231,7 +231,7 @@ impl Disk {
             outside: VecDeque::new(),
             flushes: VecDeque::new(),
             writes: 0,
-            written: (0, false),
+            written: 0,
             sent: Vec::new(),
             stats: DiskStats::default(),
             write_time_before: Nanos::ZERO,
@@ -363,12 +363,11 @@ impl Disk {
         (self.requests_max * 3 / 4).max(1)
     }
 
-    /// What the files of `/sys/block` tell: writes and flushes that the drive has; since the last look, bytes
-    /// written, and whether its cache was flushed.
-    pub(crate) fn look_at_writes(&mut self) -> (u64, u64, bool) {
+    /// What the files of `/sys/block` tell: writes and flushes that the drive has, and bytes written since the
+    /// last look.
+    pub(crate) fn look_at_writes(&mut self) -> (u64, u64) {
         let sent = self.sent.iter().filter(|&&id| !self.request(id).reads()).count();
-        let (bytes, flushed) = std::mem::take(&mut self.written);
-        (sent as u64, bytes, flushed)
+        (sent as u64, std::mem::take(&mut self.written))
     }
 
     fn enter(&mut self, now: Nanos, new: Request, pages: Pages) {
@@ -551,11 +550,10 @@ impl Disk {
             Op::Read => (s.reads, s.read_bytes) = (s.reads + 1, s.read_bytes + bytes),
             Op::Write => {
                 (s.writes, s.write_bytes) = (s.writes + 1, s.write_bytes + bytes);
-                self.written.0 += bytes;
+                self.written += bytes;
             }
             Op::Flush => {
                 s.flushes += 1;
-                self.written.1 = true;
                 return;
             }
         }

@@ -49,11 +49,9 @@ const JOURNAL_BLOCKS: u64 = 4;
 /// Blocks of the journal, which is written around (64 MiB, as mkfs.ext4 makes it on a small disk).
 const JOURNAL: u64 = 16_384;
 /// The daemon's times (`seekless_engine`, `writes`): between two looks at what waits to be written, and the
-/// same while pieces wait for writes; how long after a flush programs count as waiting for their writes;
-/// between two reports of progress.
+/// same while pieces wait for writes; between two reports of progress.
 const SEE: Nanos = Nanos::from_millis(5);
 const SEE_IN_TURN: Nanos = Nanos::from_millis(1);
-const SYNCED: Nanos = Nanos::from_secs(2);
 const PROGRESS: Nanos = Nanos::from_millis(20);
 /// Threads of writeback, one a disk, and of the programs.
 const FLUSHER_THREAD: u32 = 3_000_000;
@@ -127,8 +125,6 @@ pub(super) struct Writing {
     commit: Option<Commit>,
     committing: Vec<u32>,
     waiting: Vec<u32>,
-    /// When the engine's driver saw a flush last.
-    flushed: Option<Nanos>,
     /// What the engine was told last, and when; and bytes written since.
     told: (Writes, Nanos),
     untold: u64,
@@ -487,16 +483,14 @@ impl Machine<'_> {
         let (queued, in_flight) = self.engines[e as usize].policy.load();
         let in_turn = queued > 0 && in_flight == 0;
         self.plan(now + if in_turn { SEE_IN_TURN } else { SEE }, Ev::SeeWrites(disk));
-        let (waiting, bytes, flushed) = self.disks[disk as usize].look_at_writes();
+        let (waiting, bytes) = self.disks[disk as usize].look_at_writes();
         let seen = &mut self.writing[disk as usize];
         seen.untold += bytes;
-        seen.flushed = if flushed { Some(now) } else { seen.flushed };
-        let synced = seen.flushed.is_some_and(|at| now < at + SYNCED);
         let (told, at) = seen.told;
-        let changed = (waiting > 0, synced) != (told.waiting > 0, told.synced);
+        let changed = (waiting > 0) != (told.waiting > 0);
         let progress = seen.untold > 0 && now >= at + PROGRESS;
         if changed || progress || (waiting > 0 && now >= at + Nanos(WRITES_BELIEVED.0 / 2)) {
-            let writes = Writes { waiting, synced, bytes: std::mem::take(&mut seen.untold) };
+            let writes = Writes { waiting, bytes: std::mem::take(&mut seen.untold) };
             seen.told = (writes, now);
             self.tell(e, Event::Writes(writes));
         }

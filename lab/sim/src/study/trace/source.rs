@@ -15,6 +15,8 @@ use crate::study::twolevel::{BlockRequest, DEVICE_SHIFT, DEVICES_MAX, REQUEST_BL
 pub enum Writes {
     /// They touch their blocks like reads.
     AsReads,
+    /// They are written ([`crate::study::twolevel::Simulation::write`]).
+    Replay,
     /// They are left out.
     Skip,
 }

@@ -3,7 +3,7 @@
 use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 use seekless_model::drive::{Command, Drive, DriveSpec, Op};
 
-use super::scheduler::{Deadline, DiskRequest, Queued};
+use super::scheduler::{Deadline, DiskRequest, Queued, Turns};
 
 /// Largest request merging makes, bytes: `max_sectors_kb` of Linux 2.6.
 const MERGED_BYTES_MAX: u64 = 512 << 10;
@@ -18,14 +18,31 @@ pub const DEVICES_MAX: u64 = (1 << (64 - DEVICE_SHIFT)) - 1;
 /// Counts of the disk side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
-    /// Requests the drive carried out, after merging.
+    /// Reads the drive carried out, after merging.
     pub requests: u64,
-    /// Blocks it transferred.
+    /// Blocks it read.
     pub blocks: u64,
-    /// Time it was at work.
+    /// Writes it took, after merging.
+    pub writes: u64,
+    /// Blocks of these.
+    pub written: u64,
+    /// Time in which its heads went to what was written, and wrote it, by the last command.
+    pub write_time: Nanos,
+    /// Time with a command. Its write cache is emptied beside that too.
     pub busy: Nanos,
     /// Longest queue met.
     pub queue_max: u64,
+}
+
+impl DiskCounts {
+    fn add(&mut self, op: Op, blocks: u64) {
+        let (requests, all) = match op {
+            Op::Write => (&mut self.writes, &mut self.written),
+            Op::Read | Op::Flush => (&mut self.requests, &mut self.blocks),
+        };
+        *requests += 1;
+        *all += blocks;
+    }
 }
 
 #[derive(Debug)]
@@ -38,7 +55,9 @@ enum Below {
 #[derive(Debug)]
 struct Spinning {
     drive: Drive,
-    queue: Deadline,
+    reads: Deadline,
+    writes: Deadline,
+    turns: Turns,
     waiting: u64,
     current: Option<(DiskRequest, Nanos)>,
     sectors_per_block: u64,
@@ -75,31 +94,42 @@ impl ScheduledDrive {
         let sectors_per_block = (block_bytes / SECTOR_BYTES).max(1);
         let blocks = (drive.sectors() / sectors_per_block).max(1);
         let merge = (MERGED_BYTES_MAX / block_bytes).max(1);
-        let queue = Deadline::new(merge);
-        let spinning =
-            Spinning { drive, queue, waiting: 0, current: None, sectors_per_block, blocks, devices };
+        let spinning = Spinning {
+            drive,
+            reads: Deadline::new(merge),
+            writes: Deadline::of_writes(merge),
+            turns: Turns::default(),
+            waiting: 0,
+            current: None,
+            sectors_per_block,
+            blocks,
+            devices,
+        };
         ScheduledDrive { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
     }
 
     /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like unless there is a backlog.
-    pub(super) fn submit(
-        &mut self,
-        now: Nanos,
-        (first, last): (u64, u64),
-        fetch: u32,
-        apart: bool,
-    ) -> Submitted {
+    pub(super) fn submit(&mut self, now: Nanos, run: (u64, u64), fetch: u32, apart: bool) -> Submitted {
+        self.enter(now, run, fetch, apart, Op::Read)
+    }
+
+    /// The blocks with keys `first..=last` are written; `fetch` hears when the drive has them.
+    pub(super) fn write(&mut self, now: Nanos, run: (u64, u64), fetch: u32) -> Submitted {
+        self.enter(now, run, fetch, false, Op::Write)
+    }
+
+    fn enter(&mut self, now: Nanos, (first, last): (u64, u64), fetch: u32, apart: bool, op: Op) -> Submitted {
         let s = match &mut self.below {
             Below::Instant => {
-                self.counts.requests += 1;
-                self.counts.blocks += last - first + 1;
+                self.counts.add(op, last - first + 1);
                 return Submitted::Done;
             }
             Below::Drive(s) => s,
         };
         let at = s.address(first);
         let backlog = s.waiting >= BACKLOG;
-        let queued = s.queue.push(now, (at, at + (last - first)), fetch, apart, backlog);
+        let queue = if op == Op::Write { &mut s.writes } else { &mut s.reads };
+        let queued = queue.push(now, (at, at + (last - first)), fetch, apart, backlog);
         if queued == Queued::Alone {
             s.waiting += 1;
             self.counts.queue_max = self.counts.queue_max.max(s.waiting);
@@ -132,13 +162,15 @@ impl ScheduledDrive {
 
     fn start_next(&mut self, now: Nanos) {
         let Below::Drive(s) = &mut self.below else { return };
-        let Some(request) = s.queue.pop(now) else { return };
+        let write = s.turns.next_is_write(&mut s.reads, &mut s.writes);
+        let (queue, op) = if write { (&mut s.writes, Op::Write) } else { (&mut s.reads, Op::Read) };
+        let Some(request) = queue.pop(now) else { return };
         s.waiting = s.waiting.saturating_sub(1);
         let blocks = request.last - request.first + 1;
         let end = (request.first + blocks).min(s.blocks);
         let sectors = ((end - request.first) * s.sectors_per_block).min(u64::from(u32::MAX)) as u32;
         let lba = Lba(request.first * s.sectors_per_block);
-        let command = Command { id: 0, op: Op::Read, lba, sectors: sectors.max(1) };
+        let command = Command { id: 0, op, lba, sectors: sectors.max(1) };
         // One command at a time, so the drive's queue has room; its own end is known at once.
         let end = match s.drive.submit(now, command) {
             Ok(()) => s.drive.next_completion().unwrap_or(now).max(now),
@@ -146,8 +178,8 @@ impl ScheduledDrive {
         };
         // Takes the completion out of the drive; its time is told again when the next command comes.
         while s.drive.poll(end).is_some() {}
-        self.counts.requests += 1;
-        self.counts.blocks += blocks;
+        self.counts.add(op, blocks);
+        self.counts.write_time = s.drive.write_time();
         self.counts.busy += end.since(now);
         s.current = Some((request, end));
     }

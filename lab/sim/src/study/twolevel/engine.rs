@@ -74,16 +74,29 @@ pub struct RunOutcome {
     pub pfc: Vec<Option<PfcCounts>>,
     /// The disk.
     pub disk: DiskCounts,
-    /// Requests completed.
+    /// Requests completed, without the writes of [`Simulation::write`].
     pub requests: u64,
-    /// Mean response time, nanoseconds.
+    /// Mean response time of these, nanoseconds.
     pub response_mean_ns: f64,
-    /// Response times in microseconds.
+    /// Their response times in microseconds.
     pub response_us: Histogram<u64>,
+    /// Those writes.
+    pub writes: WriteCounts,
     /// When the last request completed.
     pub end: Nanos,
     /// Memory of all caches and what belongs to them, bytes.
     pub memory_bytes: u64,
+}
+
+/// What was written.
+#[derive(Clone, Debug)]
+pub struct WriteCounts {
+    /// Writes completed.
+    pub requests: u64,
+    /// Their blocks.
+    pub blocks: u64,
+    /// Their response times in microseconds.
+    pub response_us: Histogram<u64>,
 }
 
 #[derive(Debug)]
@@ -103,6 +116,20 @@ impl Level {
         for block in from..=to {
             let origin = if block <= last { asked } else { Origin::Prefetch };
             let (_, evicted) = self.cache.insert(block, origin, fetch);
+            self.counts.unused += u64::from(evicted.is_some_and(|evicted| evicted.unused));
+        }
+        self.prefetcher.replaced(&mut self.cache);
+    }
+
+    /// Blocks are written: the cache has them from now on.
+    fn write(&mut self, first: u64, last: u64) {
+        let mut near = Near::default();
+        for block in first..=last {
+            if let Some(slot) = self.cache.find_near(block, &mut near) {
+                self.cache.hit(slot);
+                continue;
+            }
+            let (_, evicted) = self.cache.insert(block, Origin::Random, 0);
             self.counts.unused += u64::from(evicted.is_some_and(|evicted| evicted.unused));
         }
         self.prefetcher.replaced(&mut self.cache);
@@ -143,6 +170,10 @@ enum Who {
     Application(Nanos),
     /// A fetch of the level above.
     Fetch(u32),
+    /// A write, above the network.
+    Written(u32),
+    /// The application, which writes, since.
+    Writer(Nanos),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +234,7 @@ pub struct Simulation {
     response_ns: u128,
     response_us: Histogram<u64>,
     zero_responses: u64,
+    writes: WriteCounts,
     end: Nanos,
 }
 
@@ -236,8 +268,10 @@ impl Simulation {
         if levels.is_empty() {
             return Err(BadCapacity(0));
         }
-        let response_us = Histogram::new_with_bounds(1, RESPONSE_US_MAX, 3)
-            .unwrap_or_else(|_| unreachable!("constant bounds are valid"));
+        let histogram = || {
+            Histogram::new_with_bounds(1, RESPONSE_US_MAX, 3)
+                .unwrap_or_else(|_| unreachable!("constant bounds are valid"))
+        };
         Ok(Simulation {
             levels,
             network: spec.network,
@@ -256,8 +290,9 @@ impl Simulation {
             outstanding: 0,
             completed: 0,
             response_ns: 0,
-            response_us,
+            response_us: histogram(),
             zero_responses: 0,
+            writes: WriteCounts { requests: 0, blocks: 0, response_us: histogram() },
             end: Nanos::ZERO,
         })
     }
@@ -265,6 +300,31 @@ impl Simulation {
     /// Takes the next request of the trace. With [`Pacing::Trace`] a time before that of the last one counts as that
     /// one (the readers refuse or report such traces).
     pub fn request(&mut self, request: &BlockRequest) {
+        self.issue(request);
+        let who = Who::Application(self.now);
+        self.serve(0, request.context, request.first, request.last, request.limit, who);
+    }
+
+    /// Takes the next request of the trace, a write. Its blocks are in every level from now on, and go to the
+    /// disk at once. The application waits until the drive has them, in its write cache if there is one.
+    pub fn write(&mut self, request: &BlockRequest) {
+        self.issue(request);
+        let BlockRequest { first, last, .. } = *request;
+        for level in &mut self.levels {
+            level.write(first, last);
+        }
+        let since = self.now;
+        let own = |who| Wait { remaining: 0, level: 0, who, first, last, demote: false, since };
+        let fetch = Fetch { first, last, level: 0, bypass: true, waiters: NIL, merged: NIL, apart: false };
+        let (above, below) = (self.fetches.add(fetch), self.fetches.add(fetch));
+        self.wait_for(above, &own(Who::Writer(since)), &mut { NIL });
+        self.wait_for(below, &own(Who::Written(above)), &mut { NIL });
+        let submitted = self.disk.write(self.now, (first, last), below);
+        self.sent(below, submitted);
+    }
+
+    /// The next request is issued now.
+    fn issue(&mut self, request: &BlockRequest) {
         match self.timing {
             Pacing::Trace { stretch } => {
                 let at =
@@ -275,8 +335,6 @@ impl Simulation {
             Pacing::Closed { clients } => while self.outstanding >= clients.max(1) && self.step() {},
         }
         self.outstanding += 1;
-        let who = Who::Application(self.now);
-        self.serve(0, request.context, request.first, request.last, request.limit, who);
     }
 
     /// Lets everything under way come to its end and gives the result.
@@ -300,6 +358,7 @@ impl Simulation {
                 self.response_ns as f64 / self.completed as f64
             },
             response_us: self.response_us,
+            writes: self.writes,
             end: self.end,
             memory_bytes,
         }
@@ -532,7 +591,13 @@ impl Simulation {
             self.serve(at + 1, context, first, last, limit, Who::Fetch(fetch));
             return;
         }
-        match self.disk.submit(self.now, (first, last), fetch, apart) {
+        let submitted = self.disk.submit(self.now, (first, last), fetch, apart);
+        self.sent(fetch, submitted);
+    }
+
+    /// A fetch is with the disk.
+    fn sent(&mut self, fetch: u32, submitted: Submitted) {
+        match submitted {
             Submitted::Done => self.schedule(self.now, fetch),
             Submitted::Alone => {}
             Submitted::Merged(with) => {
@@ -580,6 +645,9 @@ impl Simulation {
 
     /// All blocks of a request are there.
     fn answer(&mut self, wait: &Wait) {
+        if let Who::Written(_) | Who::Writer(_) = wait.who {
+            return self.written(wait);
+        }
         if wait.demote {
             let cache = &mut self.levels[wait.level as usize].cache;
             let mut near = Near::default();
@@ -613,6 +681,27 @@ impl Simulation {
                     self.response_us.saturating_record(response.0.div_ceil(1_000));
                 }
             }
+            Who::Written(_) | Who::Writer(_) => {}
+        }
+    }
+
+    /// A write is with the drive, or its answer has come up through the levels.
+    fn written(&mut self, wait: &Wait) {
+        let blocks = wait.last - wait.first + 1;
+        match wait.who {
+            Who::Written(above) => {
+                let exchanges = self.levels.len() as u64 - 1;
+                let cost = Nanos(self.network.cost(blocks).0.saturating_mul(exchanges));
+                self.schedule(self.now + cost, above);
+            }
+            Who::Writer(since) => {
+                self.outstanding -= 1;
+                self.writes.requests += 1;
+                self.writes.blocks += blocks;
+                self.writes.response_us.saturating_record(self.now.since(since).0.div_ceil(1_000));
+                self.end = self.end.max(self.now);
+            }
+            Who::Application(_) | Who::Fetch(_) => {}
         }
     }
 }

@@ -8,7 +8,7 @@ pub mod study;
 mod system;
 
 pub use disk::{DEVICE_SHIFT, DEVICES_MAX, DiskCounts};
-pub use engine::{LevelCounts, REQUEST_BLOCKS_MAX, RunOutcome, Simulation};
+pub use engine::{LevelCounts, REQUEST_BLOCKS_MAX, RunOutcome, Simulation, WriteCounts};
 pub use system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, SystemSpec, Waiting};
 
 #[cfg(test)]

@@ -62,6 +62,26 @@ fn level(spec: &LevelSpec, counts: &LevelCounts) -> Value {
     })
 }
 
+/// What was written, of a run that replays writes. Times to the medium are those by the last command.
+pub fn writes(outcome: &RunOutcome) -> Value {
+    let all = &outcome.writes;
+    let ms = |q: f64| all.response_us.value_at_quantile(q) as f64 / 1e3;
+    json!({
+        "requests": all.requests,
+        "blocks": all.blocks,
+        "disk_requests": outcome.disk.writes,
+        "disk_blocks": outcome.disk.written,
+        "medium_s": outcome.disk.write_time.as_secs_f64(),
+        "response": {
+            "mean_ms": all.response_us.mean() / 1e3,
+            "p50_ms": ms(0.5),
+            "p95_ms": ms(0.95),
+            "p99_ms": ms(0.99),
+            "max_ms": all.response_us.max() as f64 / 1e3,
+        },
+    })
+}
+
 /// The whole result. Equal runs give equal text.
 pub fn outcome(spec: &SystemSpec, outcome: &RunOutcome) -> Value {
     let ms = |q: f64| outcome.response_us.value_at_quantile(q) as f64 / 1e3;

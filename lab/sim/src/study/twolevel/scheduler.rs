@@ -1,10 +1,13 @@
-//! The block scheduler between the lowest cache and the disk: deadline, as in Linux 2.6.
+//! The block scheduler between the lowest cache and the disk: deadline, as in Linux since 2.6.
 //!
 //! Requests wait sorted by address and are served in one direction (C-LOOK). A request that continues or precedes a
 //! waiting one is merged with it. Every request has half a second; after each batch of 16 the oldest is served next
 //! if its time is over, so that nothing starves behind a busy region. (Linux's `deadline` defaults: `read_expire`
 //! 500 ms, `fifo_batch` 16; merged requests of at most 512 KiB, `max_sectors_kb` of that time.) PFC used "an I/O scheduler that
 //! imitates I/O scheduling in Linux kernel 2.6" and says no more.
+//!
+//! Reads and writes wait apart and are served in batches of one kind ([`Turns`]). A write has five seconds,
+//! and writes wait for two batches of reads at most (`write_expire`, `writes_starved`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,8 +15,12 @@ use seekless_base::Nanos;
 
 /// Time a read may wait before it goes first.
 const READ_EXPIRE: Nanos = Nanos::from_millis(500);
+/// The same of a write.
+const WRITE_EXPIRE: Nanos = Nanos::from_secs(5);
 /// Requests served in address order between two looks at the oldest.
 const FIFO_BATCH: u32 = 16;
+/// Batches of reads that writes wait for at most.
+const WRITES_STARVED: u32 = 2;
 
 /// One request to the disk, in blocks of disk address; made of one or more fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +43,7 @@ pub(super) enum Queued {
     Merged(u32),
 }
 
+/// Requests of one kind.
 #[derive(Debug, Default)]
 pub(super) struct Deadline {
     sorted: BTreeMap<(u64, u64), DiskRequest>,
@@ -45,11 +53,27 @@ pub(super) struct Deadline {
     batch: u32,
     seq: u64,
     merge_blocks_max: u64,
+    expire: Nanos,
 }
 
 impl Deadline {
+    /// A queue of reads.
     pub(super) fn new(merge_blocks_max: u64) -> Deadline {
-        Deadline { merge_blocks_max, ..Deadline::default() }
+        Deadline { merge_blocks_max, expire: READ_EXPIRE, ..Deadline::default() }
+    }
+
+    /// A queue of writes.
+    pub(super) fn of_writes(merge_blocks_max: u64) -> Deadline {
+        Deadline { expire: WRITE_EXPIRE, ..Deadline::new(merge_blocks_max) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// The next request begins a batch.
+    pub(super) fn begin_batch(&mut self) {
+        self.batch = FIFO_BATCH;
     }
 
     /// Adds a fetch of blocks `first..=last`. If it merges, the caller chains it behind the fetch named. One that is
@@ -86,7 +110,7 @@ impl Deadline {
             return Queued::Merged(request.fetches);
         }
         self.seq += 1;
-        let expires = now + READ_EXPIRE;
+        let expires = now + self.expire;
         let key = (first, self.seq);
         self.sorted.insert(key, DiskRequest { first, last, fetches: fetch, expires, seq: self.seq, apart });
         self.by_age.push_back((key, expires));
@@ -123,9 +147,61 @@ impl Deadline {
     }
 }
 
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// The batch is of writes.
+    writes: bool,
+    served: u32,
+    /// Batches of reads that writes have waited for.
+    starved: u32,
+}
+
+impl Turns {
+    /// Whether the next request is a write, of the kinds that wait.
+    pub(super) fn next_is_write(&mut self, reads: &mut Deadline, writes: &mut Deadline) -> bool {
+        if reads.is_empty() && writes.is_empty() {
+            return self.writes;
+        }
+        let waits = if self.writes { !writes.is_empty() } else { !reads.is_empty() };
+        if self.served < FIFO_BATCH && waits {
+            self.served += 1;
+            return self.writes;
+        }
+        let turn = match (reads.is_empty(), writes.is_empty()) {
+            (false, false) => self.starved >= WRITES_STARVED,
+            (no_reads, _) => no_reads,
+        };
+        self.starved = if turn || writes.is_empty() { 0 } else { self.starved + 1 };
+        if turn != self.writes {
+            if turn { writes.begin_batch() } else { reads.begin_batch() }
+        }
+        (self.writes, self.served) = (turn, 1);
+        turn
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_have_one_batch_after_two_of_reads() {
+        let (mut reads, mut writes, mut turns) = (Deadline::new(1), Deadline::of_writes(1), Turns::default());
+        for i in 0..100 {
+            reads.push(Nanos::ZERO, (10 * i, 10 * i), 1, false, false);
+            writes.push(Nanos::ZERO, (50_000 + 10 * i, 50_000 + 10 * i), 2, false, true);
+        }
+        let mut next = || {
+            let write = turns.next_is_write(&mut reads, &mut writes);
+            if write { writes.pop(Nanos::ZERO) } else { reads.pop(Nanos::ZERO) }.unwrap();
+            write
+        };
+        let ops: Vec<bool> = (0..112).map(|_| next()).collect();
+        let batches: Vec<(bool, usize)> = ops.chunk_by(|a, b| a == b).map(|c| (c[0], c.len())).collect();
+        // The first batch began before any write waited.
+        assert_eq!(batches, [(false, 48), (true, 16), (false, 32), (true, 16)]);
+    }
 
     fn firsts(d: &mut Deadline, now: Nanos) -> Vec<u64> {
         std::iter::from_fn(|| d.pop(now)).map(|r| r.first).collect()

@@ -39,6 +39,16 @@ fn play(spec: &SystemSpec, requests: &[BlockRequest]) -> RunOutcome {
     engine.finish()
 }
 
+/// Reads and writes of single blocks.
+fn play_ops(spec: &SystemSpec, ops: &[(char, u64)]) -> RunOutcome {
+    let mut engine = Simulation::new(spec).unwrap();
+    for &(op, block) in ops {
+        let request = request(block, block);
+        if op == 'w' { engine.write(&request) } else { engine.request(&request) }
+    }
+    engine.finish()
+}
+
 fn ra() -> Algorithm {
     Algorithm::Ra(Default::default())
 }
@@ -222,6 +232,41 @@ fn late_hits_wait_for_the_block_on_its_way() {
 }
 
 #[test]
+fn writes_go_to_the_disk_and_stay_in_every_level_by_hand() {
+    let level = |n| level(Replacement::Lru, Algorithm::None, n);
+    let spec = system(vec![level(2), level(3)], None);
+    // L1 has 1, 2; the read of 3 takes the place of 1, which L2 still has. The write of 4 takes that of 2 in
+    // L1 and of 1 in L2; the read of 4 is a hit, those of 2 and 1 are misses of L1, and the last of L2 too.
+    let ops = [('w', 1), ('w', 2), ('r', 3), ('w', 4), ('r', 4), ('r', 2), ('r', 1)];
+    let outcome = play_ops(&spec, &ops);
+    let counts: Vec<_> = outcome.levels.iter().map(|l| (l.requests, l.hits, l.misses)).collect();
+    assert_eq!(counts, [(4, 1, 3), (3, 1, 2)]);
+    assert_eq!((outcome.requests, outcome.writes.requests, outcome.writes.blocks), (4, 3, 3));
+    let disk = outcome.disk;
+    assert_eq!((disk.requests, disk.blocks, disk.writes, disk.written), (2, 2, 3, 3));
+    // One exchange of one block: 6.03 ms. The disk takes no time.
+    assert_eq!((outcome.writes.response_us.min(), outcome.writes.response_us.max()), (6_028, 6_031));
+}
+
+#[test]
+fn a_write_cache_answers_at_once_and_is_emptied_later() {
+    let ops: Vec<(char, u64)> = (0..20).map(|i| ('w', 1_000 * (i * 7 % 20))).collect();
+    let run = |cached: bool, timing| {
+        let mut spec = system(vec![level(Replacement::Lru, Algorithm::None, 100)], Some("wd-red-1tb"));
+        if let Some(drive) = spec.drive.as_mut().filter(|_| !cached) {
+            drive.buffer.write_cache_sectors = 0;
+        }
+        spec.timing = timing;
+        play_ops(&spec, &ops)
+    };
+    let one_by_one = Pacing::Closed { clients: 1 };
+    let (cached, through) = (run(true, one_by_one), run(false, one_by_one));
+    assert_eq!((cached.disk.writes, through.disk.writes), (20, 20));
+    assert!(cached.writes.response_us.max() < 1_000, "{}", cached.writes.response_us.max());
+    assert!(through.writes.response_us.mean() > 4_000.0, "a seek and half a turn each");
+}
+
+#[test]
 fn demand_first_answers_sooner_and_reads_the_same() {
     let run = |coordination| {
         let sarc = Algorithm::Sarc(Default::default());
@@ -340,6 +385,7 @@ proptest! {
     fn nothing_is_lost_or_counted_twice(
         levels in proptest::collection::vec(any_level(), 1..4),
         requests in proptest::collection::vec((0_u64..300, 1_u64..20, 0_u32..3, 0_u64..20_000), 1..150),
+        written in proptest::collection::vec(proptest::bool::weighted(0.3), 150),
         closed: bool,
         drive: bool,
     ) {
@@ -352,9 +398,18 @@ proptest! {
             at += gap_us;
             BlockRequest { at: Nanos::from_micros(at), context, ..request(first, first + len - 1) }
         }).collect();
-        let outcome = play(&spec, &requests);
-        prop_assert_eq!(outcome.requests, requests.len() as u64);
-        prop_assert_eq!(outcome.levels[0].blocks, requests.iter().map(|r| r.last - r.first + 1).sum::<u64>());
+        let mut engine = Simulation::new(&spec).unwrap();
+        let mut all = [(0, 0); 2];
+        for (request, &write) in requests.iter().zip(&written) {
+            if write { engine.write(request) } else { engine.request(request) }
+            let (number, blocks) = &mut all[usize::from(write)];
+            (*number, *blocks) = (*number + 1, *blocks + request.last - request.first + 1);
+        }
+        let outcome = engine.finish();
+        prop_assert_eq!((outcome.requests, outcome.levels[0].blocks), all[0]);
+        prop_assert_eq!((outcome.writes.requests, outcome.writes.blocks), all[1]);
+        prop_assert_eq!(outcome.disk.written, all[1].1);
+        prop_assert!(outcome.disk.writes <= all[1].0);
         for pair in outcome.levels.windows(2) {
             prop_assert_eq!(pair[0].fetches, pair[1].requests);
             prop_assert_eq!(pair[0].misses + pair[0].bypassed + pair[0].prefetched + pair[0].readmore, pair[1].blocks);
