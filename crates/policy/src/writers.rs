@@ -20,7 +20,8 @@ use crate::Writes;
 use crate::share::Share;
 
 /// For how long a report counts. Drivers repeat it every half of this while something waits, so that a
-/// driver which can no longer see writes withholds nothing. Half and double change nothing while it sees them.
+/// driver which can no longer see writes withholds nothing. Half and double change nothing while it sees
+/// them.
 pub const WRITES_BELIEVED: Nanos = Nanos::from_secs(1);
 
 /// What the writers of one disk wait for, and what they have got.

@@ -65,9 +65,8 @@ impl Arrivals {
         between.0 = between.0 / 2 + lag.0 / 2;
     }
 
-    /// How long after a file was begun a reader that follows another begins it too, if there is one. By chance
-    /// a file is the next in the order of another reader in one of as many cases as there are files, so a few
-    /// in a row are believed.
+    /// How long after a file was begun a reader that follows another begins it too, if there is one. A file
+    /// is rarely the next in another reader's order by chance, so a few in a row are believed.
     fn lag(&self) -> Option<Nanos> {
         Some(self.follower.lag).filter(|_| self.follower.in_order >= BELIEVED_AFTER / 4)
     }

@@ -194,6 +194,7 @@ mod tests {
                 "beside-writes-drives",
                 "broker",
                 "closed-loop",
+                "closed-loop-drives",
                 "file-sets",
                 "file-sets-live",
                 "file-systems",

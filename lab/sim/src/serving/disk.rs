@@ -363,8 +363,8 @@ impl Disk {
         (self.requests_max * 3 / 4).max(1)
     }
 
-    /// What the files of `/sys/block` tell: writes and flushes that the drive has, and bytes written since the
-    /// last look.
+    /// What the files of `/sys/block` tell: writes and flushes that the drive has, and bytes written since
+    /// the last look.
     pub(crate) fn look_at_writes(&mut self) -> (u64, u64) {
         let sent = self.sent.iter().filter(|&&id| !self.request(id).reads()).count();
         (sent as u64, std::mem::take(&mut self.written))
