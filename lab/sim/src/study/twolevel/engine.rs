@@ -123,9 +123,9 @@ impl Level {
 
     /// Blocks are written: the cache has them from now on.
     fn write(&mut self, first: u64, last: u64) {
-        let mut near = Near::default();
         for block in first..=last {
-            if let Some(slot) = self.cache.find_near(block, &mut near) {
+            // Not `find_near`: what is inserted may evict the blocks near it.
+            if let Some(slot) = self.cache.find(block) {
                 self.cache.hit(slot);
                 continue;
             }
