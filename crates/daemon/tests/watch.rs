@@ -363,8 +363,10 @@ fn another_mount_of_the_same_file_system_is_seen_by_its_scope() {
     for (scope, seen) in [("mount", false), ("filesystem", true)] {
         let watching = Watching::start(&[&place.path().join("shared")], &["--scope", scope]);
         // The kernel may have forgotten the path of a file opened by its handle. Then the file counts as
-        // outside, and is read without help.
-        for _ in 0..20 {
+        // outside, and is read without help. Opened by its path, it is known again.
+        for _ in 0..200 {
+            std::thread::sleep(Duration::from_millis(5));
+            File::open(&path).unwrap();
             evict(&path);
             assert!(fs::read(elsewhere.path().join("file")).unwrap() == content);
             if watching.watch().held > 0 {
