@@ -162,8 +162,8 @@ pub struct RunArgs {
     /// With --sim: further options of `seekless-lab sim serve` for every arm with Seekless, as one word
     #[arg(long, value_name = "OPTIONS", requires = "sim", allow_hyphen_values = true)]
     engine: Option<String>,
-    /// Live, the second model of each drive: `seekless-lab vdisk up --with model=...` (what holds on one model only was
-    /// fitted to it)
+    /// Live, the second model of each drive: `seekless-lab vdisk up --with model=...` (what holds on one
+    /// model only was fitted to it)
     #[arg(long, value_name = "MODEL", conflicts_with = "sim", value_parser = ["drive", "platter"])]
     model: Option<String>,
     /// Take simulated rows of arms without Seekless from the earlier run in this folder instead of running them

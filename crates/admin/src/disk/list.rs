@@ -1,6 +1,7 @@
 //! `seekless disk list`.
 
 use clap::Args;
+use comfy_table::{Table, presets};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::topology::{Backing, MountTable, Topology};
 use seekless_output::{JsonOption, escaped};
@@ -82,8 +83,9 @@ fn table(rows: &[ListedDisk]) -> String {
     if rows.is_empty() {
         return "no disks\n".into();
     }
-    let head = ["disk", "GB", "rotates", "scheduler", "read-ahead", "command", "measured", "mounts"];
-    let mut lines = vec![head.map(String::from)];
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["disk", "GB", "rotates", "scheduler", "read-ahead", "command", "measured", "mounts"]);
     let kib = |n: Option<u64>| n.map_or("-".into(), |n| format!("{n} KiB"));
     for row in rows {
         let mounts = match row.mounts.as_slice() {
@@ -91,7 +93,7 @@ fn table(rows: &[ListedDisk]) -> String {
             [one] => escaped(one).into_owned(),
             [first, rest @ ..] => escaped(&format!("{first} and {} more", rest.len())).into_owned(),
         };
-        lines.push([
+        table.add_row([
             row.name.clone(),
             format!("{:.1}", row.bytes as f64 / 1e9),
             if row.rotational { "yes" } else { "no" }.to_string(),
@@ -102,15 +104,7 @@ fn table(rows: &[ListedDisk]) -> String {
             mounts,
         ]);
     }
-    let mut text = String::new();
-    for line in &lines {
-        for (column, cell) in line.iter().enumerate() {
-            let width = lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-            text += &format!(" {cell:width$} ");
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
+    let mut text = format!("{table}\n");
     for row in rows {
         if let Some(why) = &row.profile_fault {
             text += &escaped(&format!("{}: {why}", row.name));

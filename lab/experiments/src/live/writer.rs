@@ -60,9 +60,9 @@ struct Writing {
     size: Bytes,
     /// MB/s, in the disk's time.
     rate: f64,
-    /// Call fsync after so many bytes. None: never.
+    /// Bytes between two calls of fsync. None: never.
     sync: Option<Bytes>,
-    /// A recorder of so many cameras, which share the rate, instead of one file.
+    /// Number of cameras of a recorder, which share the rate, instead of one file.
     cameras: u32,
     /// With cameras: length of a segment.
     #[serde(deserialize_with = "parsed")]

@@ -154,7 +154,7 @@ impl OtherDisks {
         }
     }
 
-    /// Number of clients on this disk, of so many on the first.
+    /// Number of clients on this disk, if the first has that many.
     pub fn clients(self, disk: u32, first: u32) -> u32 {
         match self {
             _ if disk == 0 => first,

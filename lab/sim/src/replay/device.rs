@@ -90,7 +90,7 @@ impl<T: Copy> Device<T> {
         self.written
     }
 
-    /// Begins to write so many bytes.
+    /// Begins to write this number of bytes.
     pub(super) fn write(&mut self, now: Nanos, mut bytes: u64) {
         let disk = self.drive.sectors();
         while bytes > 0 {
