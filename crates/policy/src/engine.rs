@@ -197,6 +197,7 @@ impl DiskEngine {
         self.confirm_taken();
         self.drop_again();
         self.note_evictions();
+        self.forget_oldest();
         self.make_room();
         self.read_ahead();
         self.close_files();
@@ -363,7 +364,6 @@ impl DiskEngine {
         self.following.table.change_holes(file, |holes| holes.forget(file));
         self.forget_awaited(file);
         self.unpin(file, 0, u64::MAX, false);
-        self.unpin_forgotten();
         self.hints.push_back(Action::Close { file });
     }
 

@@ -15,8 +15,8 @@
 //! daemon memory is only examined now and then, so evictions are noticed later than they happen and eviction
 //! times are upper bounds.
 //!
-//! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten, and
-//! the totals count its bytes.
+//! The number of ranges is bounded. Beyond the bound the range that was touched longest ago is forgotten
+//! ([`Extents::forget_beyond_bound`]), and the totals count its bytes.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -88,13 +88,11 @@ pub(crate) struct Extents<F> {
     files: BTreeMap<F, BTreeMap<u64, Extent>>,
     /// All ranges, in the order they were last touched.
     recency: Recency<(F, u64)>,
-    /// Maximum number of ranges. If it is lowered, the next change enforces it.
+    /// Maximum number of ranges, kept by [`Extents::forget_beyond_bound`].
     pub(crate) ranges_max: usize,
     pinned_ranges: usize,
     /// Bytes in memory or in flight, as far as is known.
     occupied: u64,
-    /// Pinned ranges forgotten since [`Extents::take_forgotten_pins`].
-    forgotten_pins: Vec<(F, u64, u64)>,
     account: Account,
     changes: Changes,
 }
@@ -145,7 +143,6 @@ impl<F: Copy + Ord> Extents<F> {
             ranges_max: ranges_max.max(4),
             pinned_ranges: 0,
             occupied: 0,
-            forgotten_pins: Vec::new(),
             account: Account::default(),
             changes: Changes::default(),
         }
@@ -170,7 +167,7 @@ impl<F: Copy + Ord> Extents<F> {
         self.occupied
     }
 
-    /// Forgets a file. Its pinned ranges are reported by [`Extents::take_forgotten_pins`].
+    /// Forgets a file that has no pinned ranges.
     pub(crate) fn forget(&mut self, file: F) {
         let of_file = self.files.get(&file);
         let starts: Vec<u64> = of_file.into_iter().flat_map(|ranges| ranges.keys().copied()).collect();
@@ -430,9 +427,21 @@ impl<F: Copy + Ord> Extents<F> {
         core::mem::take(&mut self.account.evicted)
     }
 
-    /// Pinned ranges forgotten since the last call.
-    pub(crate) fn take_forgotten_pins(&mut self) -> Vec<(F, u64, u64)> {
-        core::mem::take(&mut self.forgotten_pins)
+    /// Forgets the ranges that were touched longest ago, as many as there are too many. Returns the pinned ones
+    /// by file and rising offset; adjacent ones are joined.
+    pub(crate) fn forget_beyond_bound(&mut self) -> Vec<(F, u64, u64)> {
+        let mut pinned = Vec::new();
+        while self.recency.len() > self.ranges_max {
+            let Some((file, start)) = self.recency.pop_oldest() else { break };
+            pinned.extend(self.forget_range(file, start).map(|end| (file, start, end)));
+        }
+        pinned.sort_unstable();
+        pinned.dedup_by(|next, last| {
+            let adjacent = (last.0, last.2) == (next.0, next.1);
+            last.2 = if adjacent { next.2 } else { last.2 };
+            adjacent
+        });
+        pinned
     }
 
     /// The ranges that overlap `[start, end)`, cut to it.
@@ -504,38 +513,24 @@ impl<F: Copy + Ord> Extents<F> {
         if of_file.is_empty() {
             self.files.remove(&file);
         }
-        while self.recency.len() > self.ranges_max {
-            self.forget_oldest();
-        }
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some((file, start)) = self.recency.pop_oldest() {
-            self.forget_range(file, start);
-        }
-    }
-
-    fn forget_range(&mut self, file: F, start: u64) {
-        let Some(of_file) = self.files.get_mut(&file) else { return };
-        let Some(Extent { end, facts, .. }) = of_file.remove(&start) else { return };
+    /// Forgets a range; returns its end if it was pinned.
+    fn forget_range(&mut self, file: F, start: u64) -> Option<u64> {
+        let of_file = self.files.get_mut(&file)?;
+        let Extent { end, facts, .. } = of_file.remove(&start)?;
         if of_file.is_empty() {
             self.files.remove(&file);
         }
         let bytes = if facts.occupies() { end - start } else { 0 };
         self.occupied = self.occupied.saturating_sub(bytes);
-        if facts.pinned {
-            self.pinned_ranges -= 1;
-            // Parts of a page may have had facts of their own; what was pinned are whole pages.
-            match self.forgotten_pins.last_mut() {
-                Some((last, _, upto)) if (*last, *upto) == (file, start) => *upto = end,
-                _ => self.forgotten_pins.push((file, start, end)),
-            }
-        }
+        self.pinned_ranges -= usize::from(facts.pinned);
         match facts.state {
             State::Unread(_) => add(&mut self.account.totals.forgotten_fresh, end - start),
             State::Read => add(&mut self.account.totals.forgotten_used, end - start),
             State::Absent | State::Abandoned | State::Found | State::Leaving => {}
         }
+        facts.pinned.then_some(end)
     }
 }
 

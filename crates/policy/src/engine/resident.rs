@@ -113,13 +113,22 @@ impl DiskEngine {
                 self.memory.evicted(self.now, bytes, fetched, unread);
             }
         }
-        self.unpin_forgotten();
     }
 
-    /// Unpins ranges that the map had no room for.
-    pub(super) fn unpin_forgotten(&mut self) {
-        for (file, start, end) in self.extents.take_forgotten_pins() {
-            self.hints.push_back(Action::Unpin { file, offset: start, len: end - start, cold: false });
+    /// Forgets and unpins the ranges that the map has no room for. A page may be in two ranges; pins are whole
+    /// pages, so it is unpinned with the first that is forgotten.
+    pub(super) fn forget_oldest(&mut self) {
+        let mut unpinned: Vec<(FileId, u64, u64)> = Vec::new();
+        for (file, start, end) in self.extents.forget_beyond_bound() {
+            let (start, end) = (start / PAGE * PAGE, next_page(end));
+            self.extents.unpin(file, start, end);
+            match unpinned.last_mut() {
+                Some((last, _, upto)) if *last == file && start <= *upto => *upto = end,
+                _ => unpinned.push((file, start, end)),
+            }
+        }
+        for (file, offset, end) in unpinned {
+            self.hints.push_back(Action::Unpin { file, offset, len: end - offset, cold: false });
         }
     }
 

@@ -197,8 +197,8 @@ fn what_is_forgotten_is_told() {
         fetch(&mut map, at(i), i, 0, 100);
         map.pin(i, 0, 100);
     }
+    assert_eq!(map.forget_beyond_bound().len(), 6);
     assert_eq!((map.ranges(), map.totals().forgotten_fresh), (4, 600));
-    assert_eq!(map.take_forgotten_pins().len(), 6);
     map.used(0, 0, 100);
     assert_eq!(map.totals().cached_unknown, 100);
 }
@@ -358,6 +358,7 @@ proptest! {
         let mut map = Extents::new(ranges_max);
         for (second, (op, file, start, len)) in ops.into_iter().enumerate() {
             apply(&mut map, at(second as u64), op, file, start, start.saturating_add(len));
+            map.forget_beyond_bound();
             prop_assert!(map.ranges() <= ranges_max.max(4));
             let kept = || map.files.values().flat_map(BTreeMap::iter);
             prop_assert_eq!(map.ranges(), kept().count());
