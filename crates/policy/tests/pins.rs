@@ -332,13 +332,13 @@ fn what_the_map_of_ranges_has_no_room_for_is_unpinned() {
     d.logged.handle(Event::Opened { file: OTHER });
     d.unpinned();
     // Reads of single pages, none adjacent to another: a range for each.
-    for i in 0..20_000 {
+    for i in 0..40_000 {
         let (file, offset, len) = (OTHER, i * 8 * K, 4 * K);
         let access = Access { file, offset, len, file_size: 1 << 40, lba: None, taken: Taken::All };
         d.logged.handle(Event::Access(access));
         d.run();
     }
-    let whole = vec![(0, PAGE, false), (PAGE, 2 * M, false)];
+    let whole = vec![(0, 4 * K, false), (4 * K, 2 * M, false)];
     assert_eq!((d.pinned(FILE), d.unpinned()), (vec![], whole));
 }
 
