@@ -244,7 +244,7 @@ mod tests {
     fn what_is_written_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let (units, shim) = (folder.path().join("units"), folder.path().join("libseekless.so"));
-        fs::write(&shim, "").unwrap();
+        fs::write(&shim, b"\x7fELF").unwrap();
         let path = units.join("nginx.service.d/50-seekless.conf");
         disable(&units).unwrap();
         enable(&units, &shim).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     fn a_unit_whose_filter_would_end_it_is_refused_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let (units, shim) = (folder.path().to_path_buf(), folder.path().join("libseekless.so"));
-        fs::write(&shim, "").unwrap();
+        fs::write(&shim, b"\x7fELF").unwrap();
         let (unit, drop_in) = (units.join("nginx.service"), units.join("nginx.service.d/50-seekless.conf"));
         fs::write(&unit, "[Service]\nSystemCallFilter=@system-service\n").unwrap();
         let fault = enable(&units, &shim).unwrap_err();

@@ -278,7 +278,7 @@ fn only_a_regular_file_of_a_bounded_length_is_read() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &config.file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
         .unwrap();
     let line = config.refused("daemon", Exit::Usage);
-    assert!(line.contains("a configuration is a regular file"), "{line}");
+    assert!(line.contains("not a regular file; name a configuration file"), "{line}");
     let config = Config::new("# long\n".repeat(200_000));
     assert!(config.refused("daemon", Exit::Usage).contains("longer than 1 MiB"));
 }
