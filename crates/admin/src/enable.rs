@@ -273,7 +273,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (units, open) = (folder.path().join("units"), folder.path().join("open"));
         fs::create_dir(&open).unwrap();
-        fs::write(open.join("libseekless.so"), "").unwrap();
+        fs::write(open.join("libseekless.so"), b"\x7fELF").unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         let link = folder.path().join("libseekless.so");
         std::os::unix::fs::symlink(open.join("libseekless.so"), &link).unwrap();

@@ -524,7 +524,6 @@ mod tests {
         assert_eq!(week_at_most("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(week_at_most("0"), Ok(Duration::ZERO));
         assert!(block_time("34s").is_err() && block_time("35s").is_ok());
-        assert!(wait("0").is_err() && wait("0.1s").is_ok());
         for wrong in ["", "x", "5d", "-3s", "1000h"] {
             assert!(week_at_most(wrong).is_err(), "{wrong}");
         }

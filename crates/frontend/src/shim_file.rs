@@ -44,8 +44,11 @@ pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
             missing(format!("there is no shim at {}: {e}; give its path with --shim", path.display()))
         })?;
         if !may_be_library(&absolute) {
-            let what = "not a shared library; give the path of libseekless.so with --shim";
-            return Err(Fault::new(Exit::Usage, format!("{}: {what}", absolute.display())));
+            let path = absolute.display();
+            return Err(Fault::new(
+                Exit::Usage,
+                format!("{path}: not a shared library; give the path of libseekless.so with --shim"),
+            ));
         }
         return preloadable(absolute);
     }
@@ -63,8 +66,8 @@ pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
     }
 }
 
-/// Whether a file begins as a shared library does. The loader would only warn about another one, and the command
-/// would run without Seekless. A file that may not be read is left to the loader.
+/// Whether a file begins as a shared library does. The loader would only warn about another one, and the
+/// command would run without Seekless. A file that may not be read is left to the loader.
 fn may_be_library(path: &Path) -> bool {
     let mut head = [0; ELF.len()];
     match File::open(path).and_then(|mut file| file.read_exact(&mut head)) {

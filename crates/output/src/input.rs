@@ -6,8 +6,8 @@ use std::path::Path;
 
 use seekless_base::{Exit, Fault};
 
-/// Longest file that is read whole. A manifest of a million files has a third of it; a device such as `/dev/zero`
-/// would take all memory.
+/// Longest file that is read whole. A manifest of a million files has a third of it; a device such as
+/// `/dev/zero` would take all memory.
 const LENGTH_MAX: u64 = 256 << 20;
 
 /// Reads a whole file as text: a manifest, a scenario, results.

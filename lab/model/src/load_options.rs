@@ -81,8 +81,8 @@ pub struct HoldsOption {
 /// Which drive is modelled.
 #[derive(Args, Clone, Debug)]
 pub struct DriveOption {
-    /// Model of the drive (`seekless-lab vdisk drives` lists them); with `sim trace run` also `none`: reads below
-    /// the caches take no time [default: wd-red-1tb; for what a paper states, the paper's]
+    /// Model of the drive (`seekless-lab vdisk drives` lists them); with `sim trace run` also `none`: reads
+    /// below the caches take no time [default: wd-red-1tb; for what a paper states, the paper's]
     #[arg(long, value_name = "NAME")]
     drive: Option<String>,
 }
