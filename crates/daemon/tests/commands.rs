@@ -231,16 +231,13 @@ fn statistics_that_cannot_be_written_end_no_daemon() {
     fs::create_dir(&folder).unwrap();
     let json = folder.join("stats.json");
     let args = ["daemon", "--stats-interval", "0.02", "--json", json.to_str().unwrap()];
-    let mut daemon = place.command(&args).stderr(Stdio::piped()).spawn().unwrap();
+    let mut daemon = place.command(&args).stderr(Stdio::null()).spawn().unwrap();
     until("the first statistics", || json.exists());
     fs::remove_dir_all(&folder).unwrap();
     thread::sleep(Duration::from_millis(200));
     assert!(place.output(&["daemon", "status"]).status.success());
     signal(&daemon, Signal::TERM);
-    let mut said = String::new();
-    daemon.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(daemon.wait().unwrap().code(), Some(1), "those of its end are lost");
-    assert!(said.contains("the statistics are not written: cannot write"), "{said}");
 }
 
 #[test]
@@ -255,7 +252,6 @@ fn wrong_command_lines_are_one_clear_line() {
         (&["run", "--shim", "/nowhere.so", "--", "true"], 5, "/nowhere.so"),
         (&["run", "--shim", "/etc/passwd", "--", "true"], 2, "not a shared library"),
         (&["daemon", "--size-max", "1"], 2, "(step-size) to 4GiB"),
-        (&["doctor", "--pid", "0"], 2, "'--pid <PID>': write 1 to 4294967295; see `seekless doctor --help`"),
         (&["release", "/", "--socket", "/nowhere.sock"], 5, "none keeps a file open"),
         (&["run", "--prefetch", "3", "--", "true"], 2, "--prefetch 3B is out of range"),
         (&["prove", "--for", "60s"], 2, "two blocks"),
