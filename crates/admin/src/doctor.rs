@@ -27,7 +27,7 @@ use seekless_frontend::advice::Finding;
 use seekless_frontend::state::SocketOption;
 use seekless_frontend::{control, state};
 
-/// Say whether a process is hooked, and what would help here.
+/// Say whether the shim is in a process, and what would help on this machine.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// Process to look at [default: none, look at the machine]

@@ -244,7 +244,7 @@ mod tests {
     fn what_is_written_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let (units, shim) = (folder.path().join("units"), folder.path().join("libseekless.so"));
-        fs::write(&shim, "").unwrap();
+        fs::write(&shim, b"\x7fELF").unwrap();
         let path = units.join("nginx.service.d/50-seekless.conf");
         disable(&units).unwrap();
         enable(&units, &shim).unwrap();
@@ -273,7 +273,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (units, open) = (folder.path().join("units"), folder.path().join("open"));
         fs::create_dir(&open).unwrap();
-        fs::write(open.join("libseekless.so"), "").unwrap();
+        fs::write(open.join("libseekless.so"), b"\x7fELF").unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         let link = folder.path().join("libseekless.so");
         std::os::unix::fs::symlink(open.join("libseekless.so"), &link).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     fn a_unit_whose_filter_would_end_it_is_refused_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let (units, shim) = (folder.path().to_path_buf(), folder.path().join("libseekless.so"));
-        fs::write(&shim, "").unwrap();
+        fs::write(&shim, b"\x7fELF").unwrap();
         let (unit, drop_in) = (units.join("nginx.service"), units.join("nginx.service.d/50-seekless.conf"));
         fs::write(&unit, "[Service]\nSystemCallFilter=@system-service\n").unwrap();
         let fault = enable(&units, &shim).unwrap_err();

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use seekless_base::{Exit, Fault};
 use seekless_frontend::control;
 use seekless_frontend::state::SocketOption;
 use seekless_frontend::status::StatusReport;
 use seekless_kernel::topology::is_device_name;
-use seekless_options::week_at_most;
+use seekless_options::{longest, week_at_most};
 use seekless_output::{HtmlOption, JsonOption};
 use seekless_wire::PASS_ALL_UNTIL_TOLD;
 use serde::Serialize;
@@ -73,12 +73,13 @@ enum Leave {
 
 /// Measure on a running server what Seekless gains: blocks of time without it and with it alternate.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("at_most", |arg| help_more(arg, "; 0 only sets what --leave says [default: 20m]")))]
 pub struct ProveArgs {
     #[command(flatten)]
     measure: MeasureOptions,
     /// Stop when more than one read in a hundred waits longer than this, at most a week [default: twice the
     /// p99 at the start, 5s or more]
-    #[arg(long, value_name = "TIME", value_parser = wait)]
+    #[arg(long, value_name = "TIME", value_parser = longest)]
     wait_max: Option<Duration>,
     /// State of the daemon at the end: on (calls are served) or off (calls pass) [default: as it was]
     #[arg(long, value_enum, value_name = "on|off")]
@@ -90,8 +91,7 @@ pub struct ProveArgs {
 /// Options of `prove` and `try`.
 #[derive(Args, Clone, Debug)]
 struct MeasureOptions {
-    /// Longest time it may take, at most a week; it ends earlier when the result is certain [default: 20m,
-    /// `try` 10m]; with `prove` 0 only sets what --leave says
+    /// Longest time it may take, at most a week; it ends earlier when the result is certain
     #[arg(long = "for", value_name = "TIME", value_parser = week_at_most)]
     at_most: Option<Duration>,
     /// Length of a block, 35s or more; its first part is not counted
@@ -103,15 +103,16 @@ struct MeasureOptions {
     json: JsonOption,
 }
 
+/// An argument with more behind its help.
+fn help_more(arg: Arg, more: &str) -> Arg {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default() + more;
+    arg.help(help)
+}
+
 impl ProveArgs {
     fn at_most(&self) -> Duration {
         self.measure.at_most.unwrap_or(AT_MOST)
     }
-}
-
-fn wait(text: &str) -> Result<Duration, String> {
-    week_at_most(text)
-        .and_then(|t| if t.is_zero() { Err("write more than 0: every read waits".into()) } else { Ok(t) })
 }
 
 fn block_time(text: &str) -> Result<Duration, String> {
@@ -190,7 +191,10 @@ impl Kind {
 /// Checks everything that can be known to fail before anything is measured.
 fn possible(args: &ProveArgs) -> Result<(), Fault> {
     if args.at_most() < 2 * args.measure.block {
-        let what = "--for is shorter than two blocks, one without and one with; give it more time";
+        let least = (2 * args.measure.block).as_secs_f64();
+        let what = format!(
+            "--for is shorter than two blocks, one without Seekless and one with it; write {least} s or more"
+        );
         return Err(Fault::new(Exit::Usage, what));
     }
     Ok(())
@@ -520,7 +524,6 @@ mod tests {
         assert_eq!(week_at_most("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(week_at_most("0"), Ok(Duration::ZERO));
         assert!(block_time("34s").is_err() && block_time("35s").is_ok());
-        assert!(wait("0").is_err() && wait("0.1s").is_ok());
         for wrong in ["", "x", "5d", "-3s", "1000h"] {
             assert!(week_at_most(wrong).is_err(), "{wrong}");
         }

@@ -42,6 +42,13 @@ pub fn run_release(args: ReleaseArgs) -> Result<Exit, Fault> {
                     dir.display()
                 ),
             ),
+            AskError::NobodyThere(..) => Fault::new(
+                Exit::Missing,
+                format!(
+                    "no daemon answers at {}, so none keeps a file open there; name another daemon with --socket",
+                    socket.display()
+                ),
+            ),
             error => error.into(),
         })?;
     }

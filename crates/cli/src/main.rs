@@ -47,7 +47,7 @@ enum Command {
     Disable(seekless_admin::enable::DisableArgs),
     /// Have a running daemon close the files of a file system, so that it can be unmounted
     Release(seekless_admin::release::ReleaseArgs),
-    /// Say whether a process is hooked, and what would help here
+    /// Say whether the shim is in a process, and what would help on this machine
     Doctor(seekless_admin::doctor::DoctorArgs),
     /// Serve files over HTTP, never waiting for a disk
     Serve(seekless_http::cli::ServeArgs),

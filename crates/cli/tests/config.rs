@@ -222,7 +222,7 @@ fn each_mistake_is_one_line_with_file_line_and_key() {
         ("[daemon]\n[daemon.budget]\n", ":2: daemon.budget: wrong type; write a string"),
         ("[daemon]\ninclude-ssd = \"yes\"\n", ":2: daemon.include-ssd: wrong type; write true or false"),
         ("[daemon]\nbudget = \"much\"\n", ":2: daemon.budget: invalid value 'much' for '--budget <SIZE>'"),
-        ("[daemon]\nqueue = 0\n", ":2: daemon.queue: invalid value '0' for '--queue <N>'"),
+        ("[daemon]\nqueue = 0\n", ":2: daemon.queue: invalid value '0' for '--queue <N>': write 1 to 65536"),
         ("[all]\nconnections = 0\n", ":2: all.connections: invalid value '0'"),
         ("[disk.tune]\napply = 1\n", ":2: disk.tune.apply: wrong type; write true or false"),
         ("[watch]\ndirs = [\"--help\"]\n", ":2: watch.dirs: --help would be an option; write ./--help"),
@@ -278,7 +278,7 @@ fn only_a_regular_file_of_a_bounded_length_is_read() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &config.file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
         .unwrap();
     let line = config.refused("daemon", Exit::Usage);
-    assert!(line.contains("a configuration is a regular file"), "{line}");
+    assert!(line.contains("not a regular file; name a configuration file"), "{line}");
     let config = Config::new("# long\n".repeat(200_000));
     assert!(config.refused("daemon", Exit::Usage).contains("longer than 1 MiB"));
 }

@@ -164,7 +164,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         if let (Some(i), Some(report)) = (interval, daemon.status()) {
             next = Some(Instant::now() + i);
-            report.give(args.reports.json())?;
+            report.give_while_serving(args.reports.json());
             last = Some(report);
         }
     }
@@ -211,7 +211,7 @@ pub(crate) struct SocketArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ListenOptions {
     /// Path to listen at [default: the socket that systemd passes to `daemon`, else $SEEKLESS_SOCKET, else
-    /// daemon.sock in the state folder]
+    /// daemon.sock in the state folder, /run/seekless for root]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Permission bits of the socket, octal, 0 to 777 [default: 666 for root's daemon, 600 otherwise]

@@ -39,8 +39,13 @@ const PASSED_ON: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
 /// Time for a server to start its workers.
 const STARTED_AFTER: Duration = Duration::from_secs(3);
 
+/// `--socket` of `run` never says where the daemon that it starts listens.
+const SOCKET_HELP: &str = "Use the daemon that listens here; if none does, start one at a socket of its own \
+     [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder, /run/seekless for root]";
+
 /// Run a command with the shim in front of its reads; start a daemon if none runs.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("socket", |arg| arg.help(SOCKET_HELP)))]
 pub struct RunArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,

@@ -223,6 +223,23 @@ fn the_daemon_ends_with_a_run_that_is_killed() {
     kill_process(Pid::from_raw(command as i32).unwrap(), Signal::KILL).unwrap();
 }
 
+/// As on a disk that fills up while the daemon runs.
+#[test]
+fn statistics_that_cannot_be_written_end_no_daemon() {
+    let place = Place::new();
+    let folder = place.0.path().join("full");
+    fs::create_dir(&folder).unwrap();
+    let json = folder.join("stats.json");
+    let args = ["daemon", "--stats-interval", "0.02", "--json", json.to_str().unwrap()];
+    let mut daemon = place.command(&args).stderr(Stdio::null()).spawn().unwrap();
+    until("the first statistics", || json.exists());
+    fs::remove_dir_all(&folder).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    assert!(place.output(&["daemon", "status"]).status.success());
+    signal(&daemon, Signal::TERM);
+    assert_eq!(daemon.wait().unwrap().code(), Some(1), "those of its end are lost");
+}
+
 #[test]
 fn wrong_command_lines_are_one_clear_line() {
     let place = Place::new();
@@ -233,6 +250,9 @@ fn wrong_command_lines_are_one_clear_line() {
         (&["daemon", "--order", "random"], 2, "sweep"),
         (&["daemon", "--socket-mode", "999"], 2, "octal"),
         (&["run", "--shim", "/nowhere.so", "--", "true"], 5, "/nowhere.so"),
+        (&["run", "--shim", "/etc/passwd", "--", "true"], 2, "not a shared library"),
+        (&["daemon", "--size-max", "1"], 2, "(step-size) to 4GiB"),
+        (&["release", "/", "--socket", "/nowhere.sock"], 5, "none keeps a file open"),
         (&["run", "--prefetch", "3", "--", "true"], 2, "--prefetch 3B is out of range"),
         (&["prove", "--for", "60s"], 2, "two blocks"),
         (&["daemon", "status", "--socket", "/nowhere.sock"], 5, "/nowhere.sock"),

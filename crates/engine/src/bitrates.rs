@@ -239,7 +239,7 @@ impl std::fmt::Display for Refusal {
                 f.write_str("there is no such file; `seekless-lab bitrates` writes one")
             }
             Refusal::Io(error) => write!(f, "it cannot be opened: {error}"),
-            Refusal::Kind => f.write_str("it is no regular file; name one"),
+            Refusal::Kind => f.write_str("it is not a regular file; name one"),
             Refusal::Size(bytes) => {
                 write!(
                     f,

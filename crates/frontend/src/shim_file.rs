@@ -1,13 +1,17 @@
 //! Where libseekless.so is.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, io};
 
 use clap::Args;
 use seekless_base::{Exit, Fault};
 
 /// File name of the shim.
 const SHIM: &str = "libseekless.so";
+/// First bytes of a shared library.
+const ELF: [u8; 4] = *b"\x7fELF";
 
 /// Which shim library a command preloads.
 #[derive(Args, Clone, Debug)]
@@ -39,6 +43,13 @@ pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
         let absolute = fs::canonicalize(&path).map_err(|e| {
             missing(format!("there is no shim at {}: {e}; give its path with --shim", path.display()))
         })?;
+        if !may_be_library(&absolute) {
+            let path = absolute.display();
+            return Err(Fault::new(
+                Exit::Usage,
+                format!("{path}: not a shared library; give the path of libseekless.so with --shim"),
+            ));
+        }
         return preloadable(absolute);
     }
     let exe =
@@ -52,6 +63,16 @@ pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
              path with --shim",
             exe.display()
         ))),
+    }
+}
+
+/// Whether a file begins as a shared library does. The loader would only warn about another one, and the
+/// command would run without Seekless. A file that may not be read is left to the loader.
+fn may_be_library(path: &Path) -> bool {
+    let mut head = [0; ELF.len()];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut head)) {
+        Ok(()) => head == ELF,
+        Err(e) => e.kind() == io::ErrorKind::PermissionDenied,
     }
 }
 
@@ -73,6 +94,10 @@ mod tests {
         let fault = find_shim(Some(Path::new("/nowhere/libseekless.so"))).unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("/nowhere/libseekless.so"), "{fault}");
+        for other in ["/etc/passwd", "/etc", "/dev/null"] {
+            let fault = find_shim(Some(Path::new(other))).unwrap_err();
+            assert!(fault.exit == Exit::Usage && fault.message.contains("not a shared library"), "{fault}");
+        }
         assert_eq!(preloadable("/a b/libseekless.so".into()).unwrap_err().exit, Exit::Usage);
     }
 }

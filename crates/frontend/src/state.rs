@@ -10,7 +10,8 @@ use seekless_kernel::state::{self, StateError};
 /// Which running daemon a command talks to.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SocketOption {
-    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder]
+    /// Socket of the daemon [default: $SEEKLESS_SOCKET, else daemon.sock in the state folder, /run/seekless
+    /// for root]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }

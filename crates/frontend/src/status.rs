@@ -314,6 +314,13 @@ impl StatusReport {
         }
     }
 
+    /// [`give`](StatusReport::give) while the daemon serves: a full disk is no reason to stop serving.
+    pub fn give_while_serving(&self, json: Option<&Path>) {
+        if let Err(fault) = self.give(json) {
+            tracing::warn!("the statistics are not written: {fault}");
+        }
+    }
+
     /// The prefetch size in use, for people: `2MiB`, `auto, now 6.2 MiB`, `auto, now 2.0 to 6.2 MiB`, or
     /// `auto, nothing read yet`.
     fn in_force(&self) -> String {

@@ -19,7 +19,7 @@ pub use parameters::{MOVED, Parameters};
 pub use policy::PolicyOptions;
 pub use preset::Preset;
 pub use queue::QueueOptions;
-pub use values::{Writers, on_off, seconds, week_at_most};
+pub use values::{Writers, longest, on_off, seconds, week_at_most};
 
 /// Heading of the options for comparisons with the papers.
 pub const PAPERS: &str = "Papers' parameters";

@@ -31,7 +31,7 @@ pub const MOVED: [&str; 12] = [
 /// The papers' parameters.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Parameters {
-    /// Parameters of the papers, as NAME=VALUE,...; an unknown name is answered by all names
+    /// Parameters of the papers, as NAME=VALUE,...; an unknown name lists them all
     ///
     /// Names: start-size, adjust-by, adjust-interval, step-size, score-deflation-factor, adjust-busy,
     /// adjust-evict (of the automatic size), slow-start, in-flight, overlap, answer-late, single-queue,

@@ -32,6 +32,15 @@ pub fn week_at_most(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// [`week_at_most`], and more than 0: the longest wait for something that takes time.
+///
+/// # Errors
+/// Those of [`week_at_most`]; 0.
+pub fn longest(text: &str) -> Result<Duration, String> {
+    let time = week_at_most(text)?;
+    if time.is_zero() { Err("write more than 0, for example 30s".into()) } else { Ok(time) }
+}
+
 /// A time of 0.01 s to 1,000,000 s, as seconds.
 ///
 /// # Errors
@@ -96,6 +105,8 @@ mod tests {
     fn times_are_bounded() {
         assert_eq!(week_at_most("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(week_at_most("2min"), Ok(Duration::from_secs(120)));
+        assert_eq!((week_at_most("0"), longest("1ms")), (Ok(Duration::ZERO), Ok(Duration::from_millis(1))));
+        assert!(longest("0s").unwrap_err().contains("more than 0") && longest("169h").is_err());
         for wrong in ["", "-1s", "169h", "9999999999h"] {
             assert!(week_at_most(wrong).is_err(), "{wrong}");
         }

@@ -1,24 +1,37 @@
 //! Whole input files, and what any command says of a file that it cannot read.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use seekless_base::{Exit, Fault};
 
+/// Longest file that is read whole. A manifest of a million files has a third of it; a device such as
+/// `/dev/zero` would take all memory.
+const LENGTH_MAX: u64 = 256 << 20;
+
 /// Reads a whole file as text: a manifest, a scenario, results.
 ///
 /// # Errors
-/// Those of [`unreadable`]; `Usage` where it is no text.
+/// Those of [`bytes`]; `Usage` where it is no text.
 pub fn text(path: &Path) -> Result<String, Fault> {
-    std::fs::read_to_string(path).map_err(|e| unreadable(path, &e))
+    let no_text = |_| unreadable(path, &io::ErrorKind::InvalidData.into());
+    String::from_utf8(bytes(path)?).map_err(no_text)
 }
 
 /// [`text`], for what need not be text.
 ///
 /// # Errors
-/// Those of [`unreadable`].
+/// Those of [`unreadable`]; `Usage` where it is longer than 256 MiB.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|e| unreadable(path, &e))
+    let mut all = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LENGTH_MAX + 1).read_to_end(&mut all));
+    read.map_err(|e| unreadable(path, &e))?;
+    if all.len() as u64 > LENGTH_MAX {
+        let what = format!("{}: longer than {} MiB; give another file", path.display(), LENGTH_MAX >> 20);
+        return Err(Fault::new(Exit::Usage, what));
+    }
+    Ok(all)
 }
 
 /// What is wrong with a file that a command was given, and how to mend it: none is there (`Missing`), no

@@ -427,8 +427,8 @@ impl<F: Copy + Ord> Extents<F> {
         core::mem::take(&mut self.account.evicted)
     }
 
-    /// Forgets the ranges that were touched longest ago, as many as there are too many. Returns the pinned ones
-    /// by file and rising offset; adjacent ones are joined.
+    /// Forgets the ranges that were touched longest ago, as many as there are too many. Returns the pinned
+    /// ones by file and rising offset; adjacent ones are joined.
     pub(crate) fn forget_beyond_bound(&mut self) -> Vec<(F, u64, u64)> {
         let mut pinned = Vec::new();
         while self.recency.len() > self.ranges_max {

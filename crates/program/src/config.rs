@@ -29,6 +29,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use seekless_base::Fault;
 
+use crate::LAST;
 use file::{File, Setting};
 
 pub use show::ConfigArgs;
@@ -47,7 +48,7 @@ const VARIABLES: [(&str, &str); 2] = [("socket", "SEEKLESS_SOCKET"), ("shim", "S
 pub struct ConfigOptions {
     /// Configuration file with the options that the command line does not give; an empty name means none
     /// [default: $SEEKLESS_CONFIG, else /etc/seekless.toml where it is there]
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true, display_order = LAST)]
     pub config: Option<OsString>,
 }
 

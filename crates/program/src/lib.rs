@@ -28,11 +28,14 @@ pub use pages::{PageCommand, pointed};
 /// What every command tells about its exit status.
 pub const EXIT_STATUS: &str = "Exit status: 0 done and every check held, 1 failed, 2 wrong usage, 3 not permitted, 4 in use, 5 something needed is missing, 130 interrupted.";
 
+/// Options that every command takes stand behind its own in help.
+pub(crate) const LAST: usize = 900;
+
 /// The option that every command takes.
 #[derive(Args, Clone, Debug)]
 pub struct LogOptions {
     /// Format of diagnostics on standard error (`SEEKLESS_LOG` chooses which are written)
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", hide_short_help = true)]
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", hide_short_help = true, display_order = LAST)]
     pub log_format: LogFormat,
 }
 

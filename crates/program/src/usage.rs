@@ -77,5 +77,13 @@ pub(crate) fn said(text: &str) -> String {
     for (theirs, ours) in NUMBERS {
         line = line.replace(theirs, ours);
     }
-    line
+    range_to_write(&line).unwrap_or(line)
+}
+
+/// Clap's `...: 0 is not in 1..=64` as what to write.
+fn range_to_write(line: &str) -> Option<String> {
+    let (before, range) = line.rsplit_once(" is not in ")?;
+    let (least, most) = range.split_once("..=")?;
+    let (option, _) = before.rsplit_once(": ")?;
+    Some(format!("{option}: write {least} to {most}"))
 }

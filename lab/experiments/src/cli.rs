@@ -27,8 +27,8 @@ pub enum LabCommand {
     /// Compare a live run of a scenario with its simulation; ends with status 0 only if every prediction is
     /// within the limits
     Compare(CompareArgs),
-    /// Hold the profile of a disk against the model of its drive; ends with status 0 only if every figure is
-    /// within 5%
+    /// Compare the measured profile of a disk with the model of its drive; ends with status 0 only if every
+    /// figure is within 5%
     Against(against::AgainstArgs),
     /// Draw the report of a run again from its results.json
     Report {
@@ -143,8 +143,8 @@ pub struct RunArgs {
     /// Run shorter: less time, fewer repetitions and points
     #[arg(long)]
     quick: bool,
-    /// With --sim: ten seeds of everything that a paper states. Answers are kept in the folder of the run; an
-    /// interrupted run goes on there when it is started again
+    /// With --sim: run ten seeds of everything that a paper states. Finished parts are kept in the folder of the
+    /// run; start an interrupted run again, and it continues there
     #[arg(long, requires = "sim", conflicts_with_all = ["quick", "repetitions", "engine", "keep"])]
     full: bool,
     /// Concurrent simulations; the results do not depend on it [default: one for each processor]
@@ -153,7 +153,7 @@ pub struct RunArgs {
     /// Seed from which machines are drawn [default: the scenario's]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Where machines are drawn: so many of them [default: as many as the scenario has]
+    /// Number of machines, in a scenario that draws them at random [default: the scenario's]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=1000))]
     machines: Option<u32>,
     /// Runs of each arm [default: the scenario's]
@@ -162,8 +162,8 @@ pub struct RunArgs {
     /// With --sim: further options of `seekless-lab sim serve` for every arm with Seekless, as one word
     #[arg(long, value_name = "OPTIONS", requires = "sim", allow_hyphen_values = true)]
     engine: Option<String>,
-    /// Live, the second model of each drive: `seekless-lab vdisk up --with model=...` (what holds on one
-    /// model only was fitted to it)
+    /// Without --sim: model of the software disks, as `seekless-lab vdisk up --with model=...`; platter is the
+    /// second one, to see what holds on both [default: drive]
     #[arg(long, value_name = "MODEL", conflicts_with = "sim", value_parser = ["drive", "platter"])]
     model: Option<String>,
     /// Take simulated rows of arms without Seekless from the earlier run in this folder instead of running them

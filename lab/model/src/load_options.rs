@@ -81,8 +81,8 @@ pub struct HoldsOption {
 /// Which drive is modelled.
 #[derive(Args, Clone, Debug)]
 pub struct DriveOption {
-    /// Model of the drive, of `seekless-lab vdisk drives`; `none` of `sim trace run`: reads below the caches
-    /// take no time [default: the paper's for what a paper states, else wd-red-1tb]
+    /// Model of the drive (`seekless-lab vdisk drives` lists them); with `sim trace run` also `none`: reads
+    /// below the caches take no time [default: wd-red-1tb; for what a paper states, the paper's]
     #[arg(long, value_name = "NAME")]
     drive: Option<String>,
 }
@@ -105,7 +105,7 @@ pub struct LenientOption {
 /// Where chance begins.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct SeedOption {
-    /// Seed; the same seed gives the same
+    /// Seed of what is drawn at random; the same seed gives the same result
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
 }

@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, Deserializer};
 /// The option.
 #[derive(Args, Clone, Debug, Default)]
 pub struct WithOption {
-    /// Settings of the model, as NAME=VALUE,...; an unknown name is answered by all names
+    /// Settings of the model, as NAME=VALUE,...; an unknown name lists them all
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',')]
     with: Vec<String>,
 }

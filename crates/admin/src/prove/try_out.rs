@@ -18,7 +18,7 @@ use seekless_frontend::own_daemon::OwnDaemon;
 use seekless_frontend::state::SocketOption;
 use seekless_kernel::cacheevents::CacheEvents;
 
-use super::{Leave, MeasureOptions, ProveArgs, measurable, measure, possible};
+use super::{Leave, MeasureOptions, ProveArgs, help_more, measurable, measure, possible};
 
 /// How long `try` takes at most, if no time is given: half of what `prove` does, whose result lasts longer.
 const AT_MOST: Duration = Duration::from_secs(10 * 60);
@@ -29,6 +29,7 @@ const TRAFFIC_MAX: Duration = Duration::from_secs(60);
 /// Measure for some minutes what reading ahead gains for the programs that read under these folders. Nothing
 /// is restarted, no program waits, and nothing is left behind.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("at_most", |arg| help_more(arg, " [default: 10m]")))]
 pub struct TryArgs {
     /// Folders to try
     #[arg(required = true, value_name = "DIR")]

@@ -95,15 +95,16 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         seekless_output::eprintln!("seekless observe: observing {}", volume.path.display());
     }
     let interval = args.reports.interval();
-    let give = |report: &StatusReport| report.give(args.reports.json());
+    let json = args.reports.json();
+    let give = |report: &StatusReport| report.give_while_serving(json);
     let last = serve(&told, &hung_up, &door, &daemon, interval, give)?;
     // First of all, so that no file stays open.
     door.close();
     drop(metrics);
-    if args.reports.json().is_some()
+    if json.is_some()
         && let Some(report) = daemon.status().or(last)
     {
-        give(&report)?;
+        report.give(json)?;
     }
     drop(daemon);
     if let (Some(_), Some(folder)) = (args.started_by.parent, folder) {
@@ -119,7 +120,7 @@ fn serve(
     door: &Door,
     daemon: &Daemon,
     interval: Option<Duration>,
-    give: impl Fn(&StatusReport) -> Result<(), Fault>,
+    give: impl Fn(&StatusReport),
 ) -> Result<Option<StatusReport>, Fault> {
     let table = File::open("/proc/self/mountinfo");
     let table =
@@ -154,7 +155,7 @@ fn serve(
         {
             next = Some(Instant::now() + interval);
             if let Some(report) = daemon.status() {
-                give(&report)?;
+                give(&report);
                 last = Some(report);
             }
         }

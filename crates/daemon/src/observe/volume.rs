@@ -44,7 +44,7 @@ impl Volume {
         let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
         let about = fs::metadata(&path).map_err(|e| wrong(&e))?;
         if !about.is_dir() {
-            return Err(wrong(&"it is no folder"));
+            return Err(wrong(&"it is not a folder"));
         }
         let mount = mount_of(table, &path).ok_or_else(|| wrong(&"it lies on no mount"))?;
         let kind = mount.fs_type.as_str();

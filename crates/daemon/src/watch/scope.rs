@@ -56,7 +56,7 @@ impl Folders {
             let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
             let about = fs::metadata(&path).map_err(|e| wrong(&e))?;
             if !about.is_dir() {
-                return Err(wrong(&"it is no folder"));
+                return Err(wrong(&"it is not a folder"));
             }
             let whole = mount_of(&table, &path)
                 .is_some_and(|m| m.target == path && (scope == Scope::Mount || m.root == Path::new("/")));

@@ -99,7 +99,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
         {
             next = Some(Instant::now() + interval);
             if let Some(report) = daemon.status() {
-                report.give(worker.reports.json())?;
+                report.give_while_serving(worker.reports.json());
                 last = Some(report);
             }
         }

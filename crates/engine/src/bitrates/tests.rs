@@ -111,7 +111,7 @@ fn what_is_no_table_is_refused_before_the_start() {
     for name in ["folder", "fifo"] {
         let fault = refused(name);
         assert_eq!(fault.exit, Exit::Usage, "{fault}");
-        assert!(fault.message.contains("it is no regular file"), "{fault}");
+        assert!(fault.message.contains("it is not a regular file"), "{fault}");
     }
     File::create(at("long")).unwrap().set_len(BITRATES_BYTES_MAX + 1).unwrap();
     assert!(refused("long").message.contains("are more than the 67108864 of a table"));

@@ -23,7 +23,7 @@ pub const MOVED: [&str; 9] = [
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct BoundsOption {
-    /// Bounds that few servers change, as NAME=VALUE,...; an unknown name is answered by all names
+    /// Bounds that few servers change, as NAME=VALUE,...; an unknown name lists them all
     ///
     /// Names: loops, head-max, head-timeout, idle-timeout, send-timeout, grace, digest-max, any-order-memory,
     /// any-order-read.

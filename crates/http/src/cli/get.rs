@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use seekless_base::{Bytes, Exit, Fault};
-use seekless_options::week_at_most;
+use seekless_options::longest;
 use seekless_output::JsonOption;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,8 +43,8 @@ pub struct GetArgs {
     /// Most retries in a row that bring no new bytes, 0 to 1000
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     retries: u32,
-    /// Longest silence of a server, at most a week
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = week_at_most)]
+    /// Longest silence of a server, more than 0 and at most a week
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = longest)]
     timeout: Duration,
     /// Largest file; a longer one is given up [default: none; half of the free space if the server states no
     /// length]

@@ -27,7 +27,7 @@ use crate::serve::{CoordinationMode, Patience, Server, ServerSettings, tls};
 /// certificate again and reopens the log.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Folders to serve; if several have a name, the first wins
+    /// Folders to serve; if a path exists in several, the first of them serves it
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// Address to listen at; port 0 takes any free one [default: the sockets that systemd passes, else

@@ -352,7 +352,7 @@ fn open_own(path: &Path, options: &mut OpenOptions) -> Result<File, Fault> {
 fn fault(path: &Path, e: &io::Error) -> Fault {
     let (exit, advice) = match e.kind() {
         io::ErrorKind::PermissionDenied => (Exit::Permission, "; choose another -o or --output-dir"),
-        io::ErrorKind::NotFound => (Exit::Missing, "; choose another -o or --output-dir"),
+        io::ErrorKind::NotFound => (Exit::Missing, "; make its folder, or choose another -o or --output-dir"),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             (Exit::Failed, "; make room and run the same command again")
         }

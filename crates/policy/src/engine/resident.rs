@@ -115,8 +115,8 @@ impl DiskEngine {
         }
     }
 
-    /// Forgets and unpins the ranges that the map has no room for. A page may be in two ranges; pins are whole
-    /// pages, so it is unpinned with the first that is forgotten.
+    /// Forgets and unpins the ranges that the map has no room for. A page may be in two ranges; pins are
+    /// whole pages, so it is unpinned with the first that is forgotten.
     pub(super) fn forget_oldest(&mut self) {
         let mut unpinned: Vec<(FileId, u64, u64)> = Vec::new();
         for (file, start, end) in self.extents.forget_beyond_bound() {

@@ -113,7 +113,10 @@ impl Params {
             return Err(format!("step_size = {} is out of range; write 4KiB to 1GiB", self.step_size));
         }
         if self.size_max < self.step_size || self.size_max > Bytes::gib(4) {
-            return Err(format!("size_max = {} is out of range; write step_size to 4GiB", self.size_max));
+            return Err(format!(
+                "size_max = {} is out of range; write {} (step_size) to 4GiB",
+                self.size_max, self.step_size
+            ));
         }
         if self.start_size.0 < PAGE_BYTES || self.start_size > self.size_max {
             return Err(format!("start_size = {} is out of range; write 4KiB to size_max", self.start_size));

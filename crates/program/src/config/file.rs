@@ -161,7 +161,7 @@ fn text(path: &Path, must: bool) -> Result<Option<String>, Fault> {
     let meta = file.metadata().map_err(unread)?;
     let usage = |why: String| Err(Fault::new(Exit::Usage, why));
     if !meta.is_file() {
-        return usage(format!("{shown}: a configuration is a regular file"));
+        return usage(format!("{shown}: not a regular file; name a configuration file"));
     }
     let user = rustix::process::geteuid().as_raw();
     if ![0, user].contains(&meta.uid()) {

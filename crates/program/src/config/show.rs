@@ -22,7 +22,7 @@ pub struct ConfigArgs {
     #[arg(long, num_args = 0..=1, default_missing_value = "", value_name = "FILE", conflicts_with = "show")]
     check: Option<OsString>,
     /// Show every option of COMMAND, its value, and where that comes from; without COMMAND, of all commands
-    #[arg(long, num_args = 0.., value_name = "COMMAND", required_unless_present = "check")]
+    #[arg(long, num_args = 0.., value_name = "COMMAND")]
     show: Option<Vec<String>>,
     #[command(flatten)]
     json: JsonOption,
@@ -37,6 +37,8 @@ struct Shown {
     option: String,
     value: Option<String>,
     from: String,
+    /// What help says of an option without a value: a default that is found when the command runs.
+    default: Option<String>,
 }
 
 impl ConfigArgs {
@@ -49,7 +51,11 @@ impl ConfigArgs {
             (Some(file), _) => {
                 self.checked(program, if file.is_empty() { config } else { Some(file.clone()) })
             }
-            (None, path) => self.shown(program, path.map_or(&[], Vec::as_slice), config),
+            (None, Some(path)) => self.shown(program, path, config),
+            (None, None) => {
+                let what = "write --show for the options in force, or --check for mistakes in the file";
+                Err(Fault::new(Exit::Usage, what))
+            }
         }
     }
 
@@ -157,7 +163,15 @@ fn shown(at: &[String], arg: &Arg, key: String, given: &ArgMatches, configured: 
     };
     // Of a switch the text alone would say nothing if it is off.
     value = value.filter(|value| !value.is_empty());
-    Shown { command: at.join(" "), option: key, value, from }
+    let default = (value.is_none() && from == "default").then(|| default_in_help(arg)).flatten();
+    Shown { command: at.join(" "), option: key, value, from, default }
+}
+
+/// `X` of the `[default: X]` in an option's help.
+fn default_in_help(arg: &Arg) -> Option<String> {
+    let help = arg.get_help()?.to_string();
+    let (_, rest) = help.split_once("[default: ")?;
+    Some(rest.split_once(']')?.0.to_string())
 }
 
 fn value(arg: &Arg, given: &ArgMatches) -> Option<String> {
@@ -184,7 +198,8 @@ fn table(all: &[Shown]) -> String {
             command = Some(&shown.command);
         }
         let of = shown.value.as_deref().unwrap_or("-");
-        let _ = writeln!(text, "{:option$}  {of:value$}  {}", shown.option, shown.from);
+        let default = shown.default.as_ref().map_or(String::new(), |default| format!(": {default}"));
+        let _ = writeln!(text, "{:option$}  {of:value$}  {}{default}", shown.option, shown.from);
     }
     text
 }

@@ -148,7 +148,7 @@ pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> 
             ""
         };
         format!(
-            "what the disk transfers in a mean seek and half a turn is {depth_kb} KiB: read so much at a time, it is never \
+            "the disk transfers {depth_kb} KiB in a mean seek and half a turn; with reads of that length it is never \
              slower than half of the best possible, whatever the readers want{shorter}"
         )
     } else {
