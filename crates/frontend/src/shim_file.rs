@@ -69,6 +69,10 @@ pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
 /// Whether a file begins as a shared library does. The loader would only warn about another one, and the
 /// command would run without Seekless. A file that may not be read is left to the loader.
 fn may_be_library(path: &Path) -> bool {
+    // A FIFO would not open.
+    if !path.is_file() {
+        return false;
+    }
     let mut head = [0; ELF.len()];
     match File::open(path).and_then(|mut file| file.read_exact(&mut head)) {
         Ok(()) => head == ELF,
