@@ -20,10 +20,11 @@
 //! `blocks-2mib-100` takes three blocks of a piece and pauses. With `mixed` each file is a torrent of its
 //! own, and the pieces of one have 1 to 16 MiB.
 //!
-//! `needle-any-0` reads one needle of a store: each file is a volume of needles of 64 KiB to 8 MiB, one behind
-//! the other. A read takes the last 1 MiB of a needle, then the rest from its begin in reads of 256 KiB.
-//! `member-any-0` reads one member of an archive, 0.5 to 30 MiB, in reads of 128 KiB. All sizes have evenly
-//! distributed logarithms, and no gaps are between. `any` chooses all equally often, `popular` by Zipf.
+//! `needle-any-0` reads one needle of a store: each file is a volume of needles of 64 KiB to 8 MiB, one
+//! behind the other. A read takes the last 1 MiB of a needle, then the rest from its begin in reads of
+//! 256 KiB. `member-any-0` reads one member of an archive, 0.5 to 30 MiB, in reads of 128 KiB. All sizes have
+//! evenly distributed logarithms, and no gaps are between. `any` chooses all equally often, `popular` by
+//! Zipf.
 //!
 //! [`Content::Index`]: crate::workload::catalogue::Content::Index
 
