@@ -65,7 +65,8 @@ pub struct ClosedOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64), hide_short_help = true)]
     pub connections: u32,
     /// Ask for what a request handler reads, block by block: index-search, files-part-think such as
-    /// one-whole-0, two-rand-0, four-64kb-0, or piece-2mib-100 (a peer of a torrent)
+    /// one-whole-0, two-rand-0, four-64kb-0, piece-2mib-100 (a peer of a torrent), needle-any-0 (a store of
+    /// needles) or member-any-0 (an archive)
     #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "pick", "connections"], hide_short_help = true)]
     pub handler: Option<Handler>,
 }

@@ -47,6 +47,9 @@ pub(crate) struct Stream {
     pub(crate) io: IoPriority,
     /// Longest time between two of its reads.
     longest_silence: Nanos,
+    /// It has missed, and no read was reported since: its client waits for the disk, also where the kernel
+    /// reads for it.
+    misses: bool,
     /// Bytes read without a jump. A stream that counts as sequential may skip.
     pub(crate) run: u64,
     /// Set once it has stopped: its kind, and the length of its run.
@@ -463,6 +466,7 @@ impl Streams {
             }
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
+            stream.misses = len == 0;
             stream.rate.record(now, progress);
         });
         self.persistence.read(progress);
@@ -569,7 +573,7 @@ impl Streams {
             let kind = stream.kind();
             if stream.stops_at(self.slack) > now || kind == RunKind::Head {
                 self.look(id, Nanos::ZERO);
-            } else if waits(stream) {
+            } else if stream.misses || waits(stream) {
                 self.look(id, now + self.slack);
             } else if stream.run > 0 {
                 stream.stopped = Some((kind, stream.run));
@@ -740,6 +744,7 @@ impl Streams {
             random: false,
             io: IoPriority::NORMAL,
             longest_silence: Nanos::ZERO,
+            misses: false,
             run: 0,
             stopped: None,
             end: None,
@@ -852,6 +857,20 @@ mod tests {
         t.passed(second, 24 * M);
         assert!(!t.get(second).unwrap().is_done());
         assert_eq!(t.observe(now, FILE, 24 * M, 2 * M, size).0, second);
+    }
+
+    /// A slow disk keeps clients waiting for seconds, also those that the kernel reads for.
+    #[test]
+    fn a_stream_that_waits_for_the_disk_has_not_stopped() {
+        const M: u64 = 1 << 20;
+        let mut t = Streams::new(StreamConfig::default(), Bytes::mib(1)).with_slack(secs(1));
+        let (id, _) = t.observe(secs(0), FILE, 8 * M, 16 * K, 64 * M);
+        t.observe(secs(0), FILE, 8 * M + 16 * K, 0, 64 * M);
+        t.note_stopped(secs(5), |_| false);
+        assert_eq!(t.get(id).unwrap().stopped, None, "it waits");
+        t.observe(secs(6), FILE, 8 * M + 16 * K, 16 * K, 64 * M);
+        t.note_stopped(secs(14), |_| false);
+        assert!(t.get(id).unwrap().stopped.is_some(), "it has read and is silent");
     }
 
     #[test]

@@ -20,9 +20,16 @@
 //! `blocks-2mib-100` takes three blocks of a piece and pauses. With `mixed` each file is a torrent of its
 //! own, and the pieces of one have 1 to 16 MiB.
 //!
+//! `needle-any-0` reads one needle of a store: each file is a volume of needles of 64 KiB to 8 MiB, one
+//! behind the other. A read takes the last 1 MiB of a needle, then the rest from its begin in reads of
+//! 256 KiB. `member-any-0` reads one member of an archive, 0.5 to 30 MiB, in reads of 128 KiB. All sizes have
+//! evenly distributed logarithms, and no gaps are between. `any` chooses all equally often, `popular` by
+//! Zipf.
+//!
 //! [`Content::Index`]: crate::workload::catalogue::Content::Index
 
 use core::str::FromStr;
+use std::sync::Arc;
 
 use seekless_base::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
@@ -30,17 +37,30 @@ use serde::{Deserialize, Serialize};
 use crate::workload::catalogue::{Catalogue, INDEX_MAPPING};
 use crate::workload::closed::RangeRequest;
 use crate::workload::draw::Draw;
+use crate::workload::zipf::Zipf;
 
 /// Bytes of one read call.
 pub const BLOCK: Bytes = Bytes::kib(64);
 /// Bytes that a peer of a torrent asks for at once (BEP 3).
 const PEER_BLOCK: u64 = 16 << 10;
-/// Blocks of a piece that a peer takes before it pauses.
-const PEER_BLOCKS: u64 = 16;
+/// Reads of an item before a pause: sixteen blocks of a piece are 256 KiB.
+const READS_BEFORE_PAUSE: usize = 16;
 /// Blocks of a piece that a peer takes which lacks only some.
 const SCATTERED: u64 = 3;
 /// Sizes of pieces of `mixed` torrents: 1 MiB, doubled up to so many times.
 const DOUBLINGS: u32 = 5;
+/// Bytes that a needle's reader reads of its end, before the rest.
+const NEEDLE_TAIL: u64 = 1 << 20;
+/// A read of the rest of a needle.
+const NEEDLE_READ: u64 = 256 << 10;
+/// Sizes of needles, KiB.
+const NEEDLES_KIB: (u32, u32) = (64, 8 << 10);
+/// A read of an archive's member.
+const MEMBER_READ: u64 = 128 << 10;
+/// Sizes of members, KiB.
+const MEMBERS_KIB: (u32, u32) = (512, 30 << 10);
+/// Exponent of the popularity of needles and members, that of the video papers.
+const POPULARITY: f64 = 0.8;
 /// Think times in one request, where there are any.
 const THINKS: u64 = 4;
 /// One read of a binary search.
@@ -83,16 +103,85 @@ pub enum Handler {
     },
     /// A query to a search index.
     IndexSearch,
-    /// A peer of a torrent.
-    Peer {
-        /// Bytes of a piece, at least a block; `None`: each file is a torrent, with pieces of a size of its
-        /// own.
-        piece: Option<Bytes>,
-        /// All of a piece is read; else three blocks of it.
-        whole: bool,
+    /// One of the parts that lie one behind the other in each file.
+    Item {
+        /// What the parts are, and how one is read.
+        item: Item,
+        /// Which there are, or which is chosen.
+        of: Of,
         /// Length of each pause.
         pause: Nanos,
     },
+}
+
+/// A part of a file that is read by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A piece of a torrent, all of it.
+    Piece,
+    /// A piece of a torrent, three blocks of it.
+    Blocks,
+    /// A needle of a store: its end, then the rest.
+    Needle,
+    /// A member of an archive.
+    Member,
+}
+
+impl Item {
+    const NAMES: [(&'static str, Item); 4] = [
+        ("piece", Item::Piece),
+        ("blocks", Item::Blocks),
+        ("needle", Item::Needle),
+        ("member", Item::Member),
+    ];
+
+    /// Shortest and longest, KiB, of those of sizes of their own.
+    fn sizes_kib(self) -> Option<(u32, u32)> {
+        match self {
+            Item::Piece | Item::Blocks => None,
+            Item::Needle => Some(NEEDLES_KIB),
+            Item::Member => Some(MEMBERS_KIB),
+        }
+    }
+}
+
+/// Which items there are, or which of them is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Pieces of this size, of one torrent of all files.
+    Size(Bytes),
+    /// Each file is a torrent, with pieces of a size of its own.
+    Mixed,
+    /// Needles or members, all equally often.
+    Any,
+    /// Needles or members, by Zipf.
+    Popular,
+}
+
+impl Of {
+    fn parse(word: &str, item: Item) -> Option<Of> {
+        match (word, item.sizes_kib()) {
+            ("mixed", None) => Some(Of::Mixed),
+            (size, None) => {
+                let mib = size.strip_suffix("mib")?.parse().ok().filter(|mib| *mib >= 1 && *mib <= 64)?;
+                Some(Of::Size(Bytes::mib(mib)))
+            }
+            ("any", Some(_)) => Some(Of::Any),
+            ("popular", Some(_)) => Some(Of::Popular),
+            _ => None,
+        }
+    }
+}
+
+impl core::fmt::Display for Of {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Of::Size(size) => write!(f, "{}mib", size.0 >> 20),
+            Of::Mixed => f.write_str("mixed"),
+            Of::Any => f.write_str("any"),
+            Of::Popular => f.write_str("popular"),
+        }
+    }
 }
 
 impl Handler {
@@ -120,23 +209,15 @@ impl FromStr for Handler {
         if word == "index-search" {
             return Ok(Handler::IndexSearch);
         }
-        let (peer, whole) = match (word.strip_prefix("piece-"), word.strip_prefix("blocks-")) {
-            (Some(rest), _) => (Some(rest), true),
-            (None, rest) => (rest, false),
-        };
-        let peer = peer.and_then(|rest| {
-            let (size, pause_ms) = rest.split_once('-')?;
-            let piece = match size {
-                "mixed" => None,
-                size => Some(Bytes::mib(
-                    size.strip_suffix("mib")?.parse().ok().filter(|mib| *mib >= 1 && *mib <= 64)?,
-                )),
-            };
+        let item = || {
+            let (item, rest) = word.split_once('-')?;
+            let (of, pause_ms) = rest.split_once('-')?;
+            let item = Item::NAMES.iter().find(|(name, _)| *name == item)?.1;
             let pause = Nanos::from_millis(pause_ms.parse().ok().filter(|ms| *ms <= 60_000)?);
-            Some(Handler::Peer { piece, whole, pause })
-        });
-        if let Some(peer) = peer {
-            return Ok(peer);
+            Some(Handler::Item { item, of: Of::parse(of, item)?, pause })
+        };
+        if let Some(item) = item() {
+            return Ok(item);
         }
         let parsed = || {
             let (count, rest) = word.split_once('-')?;
@@ -148,7 +229,7 @@ impl FromStr for Handler {
             })
         };
         parsed().ok_or_else(|| {
-            format!("`{word}` is no handler; write index-search, files-part-think such as one-whole-0, two-rand-10, four-64kb-0, or piece-2mib-100, blocks-mixed-0")
+            format!("`{word}` is no handler; write index-search, files-part-think such as one-whole-0, two-rand-10, four-64kb-0, piece-2mib-100, blocks-mixed-0, needle-any-0, member-popular-0")
         })
     }
 }
@@ -158,10 +239,9 @@ impl core::fmt::Display for Handler {
         let (files, part, think) = match self {
             Handler::Files { files, part, think } => (files, part, think),
             Handler::IndexSearch => return f.write_str("index-search"),
-            Handler::Peer { piece, whole, pause } => {
-                let part = if *whole { "piece" } else { "blocks" };
-                let size = piece.map_or("mixed".into(), |piece| format!("{}mib", piece.0 >> 20));
-                return write!(f, "{part}-{size}-{}", pause.0 / 1_000_000);
+            Handler::Item { item, of, pause } => {
+                let name = Item::NAMES.iter().find(|(_, i)| i == item).map_or("", |(name, _)| name);
+                return write!(f, "{name}-{of}-{}", pause.0 / 1_000_000);
             }
         };
         let name = Part::NAMES.iter().find(|(_, p)| p == part).map_or("", |(name, _)| name);
@@ -196,27 +276,75 @@ pub enum Step {
     Think(Nanos),
 }
 
+/// The items of all files, which all clients share.
+#[derive(Debug, Default)]
+struct Items {
+    /// Where each file of a torrent begins in it; for peers of one torrent.
+    starts: Vec<u64>,
+    /// Items of sizes of their own, in random order.
+    ranges: Vec<RangeRequest>,
+    /// Their popularity in this order, unless they are chosen equally often.
+    popularity: Option<Zipf>,
+}
+
+impl Items {
+    fn of(catalogue: &Catalogue, item: Item, of: Of) -> Items {
+        let starts = match of {
+            Of::Size(_) => {
+                let begin = |at: &mut u64, size: u64| Some(core::mem::replace(at, *at + size));
+                catalogue.videos().iter().scan(0, |at, video| begin(at, video.size.0)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let Some(sizes_kib) = item.sizes_kib() else { return Items { starts, ..Items::default() } };
+        let mut draw = Draw::new(0, "items of files");
+        let mut ranges = Vec::new();
+        for (video, size) in (0..).zip(catalogue.videos().iter().map(|video| video.size.0)) {
+            let mut offset = 0;
+            while offset < size {
+                let len = evenly_by_logarithm(&mut draw, sizes_kib).min(size - offset);
+                ranges.push(RangeRequest { video, offset, len });
+                offset += len;
+            }
+        }
+        draw.shuffle(&mut ranges);
+        let popularity = (of == Of::Popular).then(|| Zipf::new(ranges.len(), POPULARITY));
+        Items { starts, ranges, popularity }
+    }
+}
+
+/// Bytes between two numbers of KiB, their logarithm evenly distributed; at least 1.
+fn evenly_by_logarithm(draw: &mut Draw, (shortest, longest): (u32, u32)) -> u64 {
+    let (shortest, longest) = (f64::from(shortest), f64::from(longest));
+    ((1024.0 * shortest * libm::pow(longest / shortest, draw.unit())) as u64).max(1)
+}
+
 /// The requests of one client, without end.
 #[derive(Clone, Debug)]
 pub struct Requests<'a> {
     catalogue: &'a Catalogue,
     handler: Handler,
     draw: Draw,
-    /// Where each file of a torrent begins in it; for peers of one torrent.
-    starts: Vec<u64>,
+    items: Arc<Items>,
 }
 
 impl<'a> Requests<'a> {
     /// Client number `number` of the workload of this seed.
     pub fn new(catalogue: &'a Catalogue, handler: Handler, seed: u64, number: u32) -> Requests<'a> {
-        let starts = match handler {
-            Handler::Peer { piece: Some(_), .. } => {
-                let begin = |at: &mut u64, size: u64| Some(core::mem::replace(at, *at + size));
-                catalogue.videos().iter().scan(0, |at, video| begin(at, video.size.0)).collect()
-            }
-            _ => Vec::new(),
+        let items = match handler {
+            Handler::Item { item, of, .. } => Items::of(catalogue, item, of),
+            _ => Items::default(),
         };
-        Requests { catalogue, handler, draw: Draw::new(seed, &format!("handler client {number}")), starts }
+        Requests { catalogue, handler, draw: Requests::draw(seed, number), items: Arc::new(items) }
+    }
+
+    /// Another client of the same library.
+    pub fn another(&self, seed: u64, number: u32) -> Requests<'a> {
+        Requests { draw: Requests::draw(seed, number), ..self.clone() }
+    }
+
+    fn draw(seed: u64, number: u32) -> Draw {
+        Draw::new(seed, &format!("handler client {number}"))
     }
 
     fn portion(&mut self, part: Part) -> RangeRequest {
@@ -248,9 +376,7 @@ impl<'a> Requests<'a> {
         let partitions = self.catalogue.videos().len() as u64 - 1;
         let video = INDEX_MAPPING + 1 + self.draw.below(partitions) as u32;
         let size = self.catalogue.video(video).size.0;
-        let (shortest, longest) = (f64::from(LIST_MIN_KIB), f64::from(LIST_MAX_KIB));
-        let len = (1024.0 * shortest * libm::pow(longest / shortest, self.draw.unit())) as u64;
-        let len = len.clamp(1, size);
+        let len = evenly_by_logarithm(&mut self.draw, (LIST_MIN_KIB, LIST_MAX_KIB)).min(size);
         RangeRequest { video, offset: self.draw.below((size - len) / PROBE + 1) * PROBE, len }
     }
 
@@ -268,19 +394,30 @@ impl<'a> Requests<'a> {
         steps
     }
 
-    /// The ranges that a piece has in files of the torrent.
-    fn piece(&mut self, piece: Option<Bytes>) -> Vec<RangeRequest> {
-        let Some(piece) = piece else {
-            let video = self.catalogue.pick_uniform(&mut self.draw);
-            let (size, piece) = (self.catalogue.video(video).size.0, 1 << (20 + video % DOUBLINGS));
-            let offset = self.draw.below(size.div_ceil(piece)) * piece;
-            return vec![RangeRequest { video, offset, len: piece.min(size - offset) }];
+    /// The ranges of an item: a piece of a torrent of several files may have more than one.
+    fn item(&mut self, of: Of) -> Vec<RangeRequest> {
+        let piece = match of {
+            Of::Size(piece) => piece,
+            Of::Mixed => {
+                let video = self.catalogue.pick_uniform(&mut self.draw);
+                let (size, piece) = (self.catalogue.video(video).size.0, 1 << (20 + video % DOUBLINGS));
+                let offset = self.draw.below(size.div_ceil(piece)) * piece;
+                return vec![RangeRequest { video, offset, len: piece.min(size - offset) }];
+            }
+            Of::Any | Of::Popular => {
+                let Items { ranges, popularity, .. } = &*self.items;
+                let at = match popularity {
+                    Some(zipf) => zipf.sample(&mut self.draw),
+                    None => self.draw.below(ranges.len() as u64) as usize,
+                };
+                return vec![ranges[at]];
+            }
         };
-        let total = self.catalogue.total().0;
+        let (total, starts) = (self.catalogue.total().0, &self.items.starts);
         let from = self.draw.below(total.div_ceil(piece.0)) * piece.0;
         let upto = (from + piece.0).min(total);
-        let first = self.starts.partition_point(|&start| start <= from).saturating_sub(1);
-        let files = (first as u32..).zip(&self.starts[first..]).take_while(|&(_, &start)| start < upto);
+        let first = starts.partition_point(|&start| start <= from).saturating_sub(1);
+        let files = (first as u32..).zip(&starts[first..]).take_while(|&(_, &start)| start < upto);
         files
             .map(|(video, &start)| {
                 let end = (start + self.catalogue.video(video).size.0).min(upto);
@@ -290,23 +427,34 @@ impl<'a> Requests<'a> {
             .collect()
     }
 
-    fn peer(&mut self, piece: Option<Bytes>, whole: bool, pause: Nanos) -> Vec<Step> {
-        let ranges = self.piece(piece);
-        let len: u64 = ranges.iter().map(|r| r.len).sum();
-        let blocks = len.div_ceil(PEER_BLOCK);
-        let taken: Vec<u64> = match whole {
-            true => (0..blocks).collect(),
-            false => {
+    /// The reads of an item of so many bytes, each from one byte to another, in their order.
+    fn reads(&mut self, item: Item, len: u64) -> Vec<(u64, u64)> {
+        let every = |step: u64, upto: u64| {
+            (0..upto.div_ceil(step)).map(move |n| (n * step, ((n + 1) * step).min(upto)))
+        };
+        match item {
+            Item::Piece => every(PEER_BLOCK, len).collect(),
+            Item::Blocks => {
+                let blocks = len.div_ceil(PEER_BLOCK);
                 let mut some: Vec<u64> = (0..SCATTERED).map(|_| self.draw.below(blocks)).collect();
                 some.sort_unstable();
                 some.dedup();
-                some
+                some.iter().map(|block| (block * PEER_BLOCK, ((block + 1) * PEER_BLOCK).min(len))).collect()
             }
-        };
-        let pause_after = if whole { PEER_BLOCKS as usize } else { taken.len() };
+            Item::Needle => {
+                let tail = len.saturating_sub(NEEDLE_TAIL);
+                core::iter::once((tail, len)).chain(every(NEEDLE_READ, tail)).collect()
+            }
+            Item::Member => every(MEMBER_READ, len).collect(),
+        }
+    }
+
+    fn reads_item(&mut self, item: Item, of: Of, pause: Nanos) -> Vec<Step> {
+        let ranges = self.item(of);
+        let reads = self.reads(item, ranges.iter().map(|r| r.len).sum());
+        let pause_after = if item == Item::Blocks { reads.len() } else { READS_BEFORE_PAUSE };
         let mut steps = Vec::new();
-        for (i, block) in taken.iter().enumerate() {
-            let (from, upto) = (block * PEER_BLOCK, ((block + 1) * PEER_BLOCK).min(len));
+        for (i, &(from, upto)) in reads.iter().enumerate() {
             let mut begin = 0;
             for (open, range) in (0..).zip(&ranges) {
                 let (start, end) = (from.max(begin), upto.min(begin + range.len));
@@ -357,7 +505,7 @@ impl Iterator for Requests<'_> {
         Some(match self.handler {
             Handler::Files { files, part, think } => self.files(files, part, think),
             Handler::IndexSearch => self.query(),
-            Handler::Peer { piece, whole, pause } => self.peer(piece, whole, pause),
+            Handler::Item { item, of, pause } => self.reads_item(item, of, pause),
         })
     }
 }
@@ -515,6 +663,35 @@ mod tests {
     }
 
     #[test]
+    fn needles_are_read_from_their_ends_and_members_from_their_begins() {
+        let spec =
+            CatalogueSpec { videos: Some(4), file_size: Some(Bytes::gib(1)), ..CatalogueSpec::default() };
+        let catalogue = Catalogue::new(&spec).unwrap();
+        let first = Requests::new(&catalogue, "needle-any-0".parse().unwrap(), 1, 0);
+        let mut ends = std::collections::BTreeMap::new();
+        for request in first.another(1, 1).take(2000) {
+            let reads: Vec<RangeRequest> = reads(&request).into_iter().map(|(_, r)| r).collect();
+            let end = reads[0].offset + reads[0].len;
+            let begin = reads.iter().map(|r| r.offset).min().unwrap();
+            let len: u64 = reads.iter().map(|r| r.len).sum();
+            assert_eq!((len, reads[0].len), (end - begin, len.min(1 << 20)));
+            assert!(reads[1..].windows(2).all(|w| w[0].offset + w[0].len == w[1].offset));
+            assert!(len <= 8 << 20 && (len >= 64 << 10 || end == 1 << 30));
+            assert_eq!(*ends.entry((reads[0].video, end)).or_insert(begin), begin, "needles do not change");
+        }
+        let (mut seen, mut bytes) = (std::collections::BTreeMap::new(), 0);
+        for request in Requests::new(&catalogue, "member-popular-0".parse().unwrap(), 1, 0).take(2000) {
+            let reads = reads(&request);
+            assert!(reads.iter().all(|(_, r)| r.len <= 128 << 10));
+            bytes += reads.iter().map(|(_, r)| r.len).sum::<u64>();
+            *seen.entry((reads[0].1.video, reads[0].1.offset)).or_insert(0) += 1;
+        }
+        let mean = bytes as f64 / 2000.0 / f64::from(1 << 20);
+        assert!((4.0..12.0).contains(&mean), "{mean} MiB");
+        assert!(*seen.values().max().unwrap() > 40, "some are popular");
+    }
+
+    #[test]
     fn a_search_needs_an_index() {
         let one = Catalogue::new(&CatalogueSpec { videos: Some(1), ..CatalogueSpec::default() }).unwrap();
         assert!(
@@ -533,6 +710,8 @@ mod tests {
             "index-search",
             "piece-2mib-100",
             "blocks-mixed-0",
+            "needle-any-0",
+            "member-popular-10",
         ] {
             assert_eq!(name.parse::<Handler>().unwrap().to_string(), name);
         }
@@ -546,6 +725,8 @@ mod tests {
             "piece-0mib-1",
             "piece-2mib",
             "piece-2gib-1",
+            "piece-any-0",
+            "needle-2mib-0",
             "",
         ] {
             assert!(bad.parse::<Handler>().unwrap_err().contains("two-rand-10"), "{bad}");

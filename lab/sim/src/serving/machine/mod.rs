@@ -322,9 +322,10 @@ impl<'a> Machine<'a> {
             }
         }
         if let Load::Handlers { clients, handler, seed } = self.config.load {
+            let first = Requests::new(self.catalogue, handler, seed, 0);
             for disk in 0..self.disks.len() as u32 {
                 for number in 0..clients {
-                    let requests = Requests::new(self.catalogue, handler, seed + u64::from(disk), number);
+                    let requests = first.another(seed + u64::from(disk), number);
                     let c = self.admit(Kind::Handler(Box::new(requests)), disk, Nanos::ZERO, None);
                     self.next_request(c, Nanos::ZERO);
                 }
