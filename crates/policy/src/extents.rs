@@ -428,7 +428,7 @@ impl<F: Copy + Ord> Extents<F> {
     }
 
     /// Forgets the ranges that were touched longest ago, as many as there are too many. Returns the pinned
-    /// ones by file and rising offset; adjacent ones are joined.
+    /// ones, by file and rising offset.
     pub(crate) fn forget_beyond_bound(&mut self) -> Vec<(F, u64, u64)> {
         let mut pinned = Vec::new();
         while self.recency.len() > self.ranges_max {
@@ -436,11 +436,6 @@ impl<F: Copy + Ord> Extents<F> {
             pinned.extend(self.forget_range(file, start).map(|end| (file, start, end)));
         }
         pinned.sort_unstable();
-        pinned.dedup_by(|next, last| {
-            let adjacent = (last.0, last.2) == (next.0, next.1);
-            last.2 = if adjacent { next.2 } else { last.2 };
-            adjacent
-        });
         pinned
     }
 

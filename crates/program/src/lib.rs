@@ -35,7 +35,15 @@ pub(crate) const LAST: usize = 900;
 #[derive(Args, Clone, Debug)]
 pub struct LogOptions {
     /// Format of diagnostics on standard error (`SEEKLESS_LOG` chooses which are written)
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", hide_short_help = true, display_order = LAST)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = LogFormat::Text,
+        value_name = "FORMAT",
+        hide_short_help = true,
+        display_order = LAST
+    )]
     pub log_format: LogFormat,
 }
 

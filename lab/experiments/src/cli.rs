@@ -143,8 +143,8 @@ pub struct RunArgs {
     /// Run shorter: less time, fewer repetitions and points
     #[arg(long)]
     quick: bool,
-    /// With --sim: run ten seeds of everything that a paper states. Finished parts are kept in the folder of the
-    /// run; start an interrupted run again, and it continues there
+    /// With --sim: run ten seeds of everything that a paper states. Finished parts are kept in the folder of
+    /// the run; start an interrupted run again, and it continues there
     #[arg(long, requires = "sim", conflicts_with_all = ["quick", "repetitions", "engine", "keep"])]
     full: bool,
     /// Concurrent simulations; the results do not depend on it [default: one for each processor]

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use seekless_base::{Bytes, Exit, Fault, Nanos};
 use seekless_model::load_options::{ClosedOptions, SeedOption};
 use seekless_model::workload::closed::ClosedSpec;
+use seekless_model::workload::handler::Items;
 use seekless_model::workload::httperf;
 use seekless_model::workload::session::{ClientClass, Rate, SessionSpec, Sessions};
 use seekless_output::{JsonOption, give};
@@ -229,6 +230,7 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
         "duration_s": length.as_secs_f64(), "timeout_s": timeout.as_secs_f64(), "classes": class,
     });
     let line = ClientLink { class: 0, link_bits_per_s, delay };
+    let handler = handler.map(|handler| (handler, Items::new(&catalogue, handler)));
     let plan = ClosedRun { catalogue, spec, handler, clients, line, timeout };
     let finished = closed(&settings, plan)?;
     finish("closed", &a.run, own, &settings, &finished)

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use seekless_base::{Fault, Nanos};
 use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::{ClosedReader, ClosedSpec};
-use seekless_model::workload::handler::{Handler, Requests, Step};
+use seekless_model::workload::handler::{Handler, Items, Requests, Step};
 
 use crate::connection::{ClientConnection, ClientLink, FetchRequest};
 use crate::run::{Backoff, Finished, RunSettings, Worker, run};
@@ -23,8 +23,8 @@ pub struct ClosedRun {
     pub catalogue: Arc<Catalogue>,
     /// What each client reads.
     pub spec: ClosedSpec,
-    /// Instead: each asks for what this handler reads, block by block.
-    pub handler: Option<Handler>,
+    /// Instead: each asks for what this handler reads, block by block, and its items in the library.
+    pub handler: Option<(Handler, Arc<Items>)>,
     /// Number of clients.
     pub clients: u32,
     /// How each is connected.
@@ -65,8 +65,11 @@ async fn client(worker: Rc<Worker>, plan: Arc<ClosedRun>, number: u32) {
 type Steps<'a> = Box<dyn Iterator<Item = Step> + 'a>;
 
 fn steps(plan: &ClosedRun, number: u32) -> Steps<'_> {
-    match plan.handler {
-        Some(handler) => Box::new(Requests::new(&plan.catalogue, handler, plan.spec.seed, number).flatten()),
+    match &plan.handler {
+        Some((handler, items)) => {
+            let seed = plan.spec.seed;
+            Box::new(Requests::new(&plan.catalogue, *handler, items.clone(), seed, number).flatten())
+        }
         None => {
             let ranges = ClosedReader::new(&plan.catalogue, &plan.spec, number);
             Box::new(ranges.map(|range| Step::Read { open: 0, range }))

@@ -8,6 +8,7 @@ use std::time::Duration;
 use seekless_base::{Bytes, Exit, Nanos};
 use seekless_model::workload::closed::ClosedSpec;
 use seekless_model::workload::content::Content;
+use seekless_model::workload::handler::Items;
 use seekless_model::workload::httperf;
 use seekless_model::workload::session::{Rate, SessionSpec, Sessions, paper_classes};
 use tokio::net::TcpListener;
@@ -242,10 +243,11 @@ async fn the_closed_loop_counts_what_the_server_sent() {
 #[tokio::test(start_paused = true)]
 async fn handlers_ask_block_by_block_and_think() {
     let server = TestServer::new(Fault::None);
+    let handler = "two-64kb-1000".parse().unwrap();
     let plan = ClosedRun {
         catalogue: server.catalogue.clone(),
         spec: ClosedSpec::default(),
-        handler: Some("two-64kb-1000".parse().unwrap()),
+        handler: Some((handler, Items::new(&server.catalogue, handler))),
         clients: 10,
         line: ClientLink::default(),
         timeout: Nanos::from_secs(60),

@@ -114,7 +114,7 @@ pub enum Handler {
     },
 }
 
-/// A part of a file that is read by itself.
+/// A kind of part that files consist of. A request reads one such part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A piece of a torrent, all of it.
@@ -276,9 +276,9 @@ pub enum Step {
     Think(Nanos),
 }
 
-/// The items of all files, which all clients share.
+/// The items of all files. All clients share them.
 #[derive(Debug, Default)]
-struct Items {
+pub struct Items {
     /// Where each file of a torrent begins in it; for peers of one torrent.
     starts: Vec<u64>,
     /// Items of sizes of their own, in random order.
@@ -288,6 +288,14 @@ struct Items {
 }
 
 impl Items {
+    /// Those of this library that a handler reads; none where it reads no items.
+    pub fn new(catalogue: &Catalogue, handler: Handler) -> Arc<Items> {
+        Arc::new(match handler {
+            Handler::Item { item, of, .. } => Items::of(catalogue, item, of),
+            Handler::Files { .. } | Handler::IndexSearch => Items::default(),
+        })
+    }
+
     fn of(catalogue: &Catalogue, item: Item, of: Of) -> Items {
         let starts = match of {
             Of::Size(_) => {
@@ -329,22 +337,15 @@ pub struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// Client number `number` of the workload of this seed.
-    pub fn new(catalogue: &'a Catalogue, handler: Handler, seed: u64, number: u32) -> Requests<'a> {
-        let items = match handler {
-            Handler::Item { item, of, .. } => Items::of(catalogue, item, of),
-            _ => Items::default(),
-        };
-        Requests { catalogue, handler, draw: Requests::draw(seed, number), items: Arc::new(items) }
-    }
-
-    /// Another client of the same library.
-    pub fn another(&self, seed: u64, number: u32) -> Requests<'a> {
-        Requests { draw: Requests::draw(seed, number), ..self.clone() }
-    }
-
-    fn draw(seed: u64, number: u32) -> Draw {
-        Draw::new(seed, &format!("handler client {number}"))
+    /// Client number `number` of the workload of this seed, with the items of library and handler.
+    pub fn new(
+        catalogue: &'a Catalogue,
+        handler: Handler,
+        items: Arc<Items>,
+        seed: u64,
+        number: u32,
+    ) -> Requests<'a> {
+        Requests { catalogue, handler, draw: Draw::new(seed, &format!("handler client {number}")), items }
     }
 
     fn portion(&mut self, part: Part) -> RangeRequest {
@@ -427,11 +428,11 @@ impl<'a> Requests<'a> {
             .collect()
     }
 
-    /// The reads of an item of so many bytes, each from one byte to another, in their order.
+    /// How an item of `len` bytes is read: start and end of each read within the item, in the order of the
+    /// reads.
     fn reads(&mut self, item: Item, len: u64) -> Vec<(u64, u64)> {
-        let every = |step: u64, upto: u64| {
-            (0..upto.div_ceil(step)).map(move |n| (n * step, ((n + 1) * step).min(upto)))
-        };
+        let read = |n: u64, step: u64, upto: u64| (n * step, ((n + 1) * step).min(upto));
+        let every = |step: u64, upto: u64| (0..upto.div_ceil(step)).map(move |n| read(n, step, upto));
         match item {
             Item::Piece => every(PEER_BLOCK, len).collect(),
             Item::Blocks => {
@@ -439,7 +440,7 @@ impl<'a> Requests<'a> {
                 let mut some: Vec<u64> = (0..SCATTERED).map(|_| self.draw.below(blocks)).collect();
                 some.sort_unstable();
                 some.dedup();
-                some.iter().map(|block| (block * PEER_BLOCK, ((block + 1) * PEER_BLOCK).min(len))).collect()
+                some.into_iter().map(|block| read(block, PEER_BLOCK, len)).collect()
             }
             Item::Needle => {
                 let tail = len.saturating_sub(NEEDLE_TAIL);
@@ -515,6 +516,12 @@ mod tests {
     use super::*;
     use crate::workload::catalogue::{CatalogueSpec, Content};
 
+    /// Client 0 of seed 1.
+    fn client<'a>(catalogue: &'a Catalogue, handler: &str) -> Requests<'a> {
+        let handler = handler.parse().unwrap();
+        Requests::new(catalogue, handler, Items::new(catalogue, handler), 1, 0)
+    }
+
     fn requests(handler: &str, count: usize) -> Vec<Vec<Step>> {
         let content = if handler == "index-search" { Content::Index } else { Content::Videos };
         let spec = CatalogueSpec {
@@ -524,7 +531,7 @@ mod tests {
             ..CatalogueSpec::default()
         };
         let catalogue = Catalogue::new(&spec).unwrap();
-        Requests::new(&catalogue, handler.parse().unwrap(), 1, 0).take(count).collect()
+        client(&catalogue, handler).take(count).collect()
     }
 
     fn reads(steps: &[Step]) -> Vec<(u32, RangeRequest)> {
@@ -623,7 +630,7 @@ mod tests {
         };
         let catalogue = Catalogue::new(&spec).unwrap();
         let (mut across, mut partial) = (0, 0);
-        for request in Requests::new(&catalogue, "piece-2mib-100".parse().unwrap(), 1, 0).take(500) {
+        for request in client(&catalogue, "piece-2mib-100").take(500) {
             let reads = reads(&request);
             let place = |r: &RangeRequest| u64::from(r.video) * 5_000_001 + r.offset;
             let first = place(&reads[0].1);
@@ -650,13 +657,13 @@ mod tests {
         let spec =
             CatalogueSpec { videos: Some(10), file_size: Some(Bytes::mib(40)), ..CatalogueSpec::default() };
         let catalogue = Catalogue::new(&spec).unwrap();
-        for request in Requests::new(&catalogue, "piece-mixed-0".parse().unwrap(), 1, 0).take(200) {
+        for request in client(&catalogue, "piece-mixed-0").take(200) {
             let reads = reads(&request);
             let piece = 1u64 << (20 + reads[0].1.video % 5);
             let len: u64 = reads.iter().map(|(_, r)| r.len).sum();
             assert_eq!((reads[0].1.offset % piece, len), (0, piece.min((40 << 20) - reads[0].1.offset)));
         }
-        for request in Requests::new(&catalogue, "blocks-mixed-50".parse().unwrap(), 1, 0).take(200) {
+        for request in client(&catalogue, "blocks-mixed-50").take(200) {
             assert!(reads(&request).len() <= 3 && request.len() <= 4);
             assert_eq!(request.last(), Some(&Step::Think(Nanos::from_millis(50))));
         }
@@ -667,9 +674,10 @@ mod tests {
         let spec =
             CatalogueSpec { videos: Some(4), file_size: Some(Bytes::gib(1)), ..CatalogueSpec::default() };
         let catalogue = Catalogue::new(&spec).unwrap();
-        let first = Requests::new(&catalogue, "needle-any-0".parse().unwrap(), 1, 0);
+        let needle: Handler = "needle-any-0".parse().unwrap();
+        let another = Requests::new(&catalogue, needle, Items::new(&catalogue, needle), 1, 1);
         let mut ends = std::collections::BTreeMap::new();
-        for request in first.another(1, 1).take(2000) {
+        for request in another.take(2000) {
             let reads: Vec<RangeRequest> = reads(&request).into_iter().map(|(_, r)| r).collect();
             let end = reads[0].offset + reads[0].len;
             let begin = reads.iter().map(|r| r.offset).min().unwrap();
@@ -680,7 +688,7 @@ mod tests {
             assert_eq!(*ends.entry((reads[0].video, end)).or_insert(begin), begin, "needles do not change");
         }
         let (mut seen, mut bytes) = (std::collections::BTreeMap::new(), 0);
-        for request in Requests::new(&catalogue, "member-popular-0".parse().unwrap(), 1, 0).take(2000) {
+        for request in client(&catalogue, "member-popular-0").take(2000) {
             let reads = reads(&request);
             assert!(reads.iter().all(|(_, r)| r.len <= 128 << 10));
             bytes += reads.iter().map(|(_, r)| r.len).sum::<u64>();

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use seekless_base::{Bytes, Nanos, SECTOR_BYTES};
 use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::closed::{ClosedReader, ClosedSpec};
-use seekless_model::workload::handler::{Requests, Step};
+use seekless_model::workload::handler::{Items, Requests, Step};
 use seekless_model::workload::session::{Rate, Session, SessionSpec, Sessions};
 use seekless_policy::pool::Pool as Shared;
 use seekless_policy::{Event, MemoryLimit, ReadId, RequestId, Stats};
@@ -322,10 +322,11 @@ impl<'a> Machine<'a> {
             }
         }
         if let Load::Handlers { clients, handler, seed } = self.config.load {
-            let first = Requests::new(self.catalogue, handler, seed, 0);
+            let items = Items::new(self.catalogue, handler);
             for disk in 0..self.disks.len() as u32 {
                 for number in 0..clients {
-                    let requests = first.another(seed + u64::from(disk), number);
+                    let seed = seed + u64::from(disk);
+                    let requests = Requests::new(self.catalogue, handler, items.clone(), seed, number);
                     let c = self.admit(Kind::Handler(Box::new(requests)), disk, Nanos::ZERO, None);
                     self.next_request(c, Nanos::ZERO);
                 }
