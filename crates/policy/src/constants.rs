@@ -17,7 +17,8 @@ pub struct Constants {
     /// less to order.
     pub queue_ahead: u64,
     /// Length of the pieces that the automatic wait allows to everybody, in units of what the disk transfers
-    /// in one switch. At three the disk transfers during three quarters of its time.
+    /// in one switch. At half, a tenth less is read. At double, most clients wait longer than for the
+    /// kernel's own read-ahead of 2,560 KiB.
     pub wait_depths: f64,
     /// A stream silent for this long may have lost its client. Nothing is read ahead for it until it reads
     /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4), and longer than a read whose
@@ -40,7 +41,7 @@ impl Default for Constants {
     fn default() -> Constants {
         Constants {
             queue_ahead: 16,
-            wait_depths: 3.0,
+            wait_depths: 6.0,
             quiet_s: 12.0,
             blocked_over_budget: 1.2,
             budget_share: 0.8,

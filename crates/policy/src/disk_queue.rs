@@ -19,6 +19,7 @@ use seekless_base::{Lba, Nanos, part_of};
 use crate::by_time::ByTime;
 use crate::piece::{Flight, Piece, Plan, Priority, Waiter};
 use crate::queue::Queue;
+use crate::service::FirstBytes;
 use crate::share::{Share, TURN};
 use crate::writers::Writers;
 use crate::{
@@ -431,6 +432,8 @@ impl DiskQueue {
         let flight = self.flights.iter_mut().find(|f| f.piece.id == read)?;
         let before = flight.resident;
         flight.resident = upto.clamp(before, flight.piece.end);
+        let came = flight.resident - flight.piece.start;
+        FirstBytes::note(&mut flight.first_bytes, now.since(flight.submitted), came);
         self.last_progress = now;
         Some((flight.piece.file, before, flight.resident, flight.submitted))
     }

@@ -108,7 +108,7 @@ impl DiskEngine {
             false => Box::new(AsAsked),
         };
         let files_max = if config.follows() { ahead.files_max } else { config.queue_max };
-        let service = ServiceModel::new(&profile, config.profile.is_some(), size.full(None, 0.0));
+        let service = ServiceModel::new(&profile, size.full(None, 0.0));
         DiskEngine {
             now: Nanos::ZERO,
             queue: DiskQueue::new(&config),

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use seekless_base::wants::{TO_END, Want};
 use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 
+use crate::service::FirstBytes;
 use crate::{FileId, IoPriority, PAGE, ReadId, RequestId, StreamId};
 
 /// A request waits until the bytes of the piece before `upto` (a file offset) are in memory.
@@ -99,6 +100,7 @@ pub(crate) struct Flight {
     pub(crate) joined: bool,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
+    pub(crate) first_bytes: Option<FirstBytes>,
     /// Bytes that had been written by the first report of writes after its submission, which tells of writes
     /// before it too.
     pub(crate) written_before: Option<u64>,
@@ -112,7 +114,7 @@ impl Flight {
     /// A read that starts now.
     pub(crate) fn new(piece: Piece, now: Nanos, joined: bool) -> Flight {
         let resident = piece.start;
-        Flight { submitted: now, joined, resident, piece, written_before: None }
+        Flight { submitted: now, joined, resident, piece, first_bytes: None, written_before: None }
     }
 
     /// Bytes not yet in memory.

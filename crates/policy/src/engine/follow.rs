@@ -202,7 +202,7 @@ impl DiskEngine {
         let quiet = self.now.since(stream.last) > time(self.config.constants.quiet_s);
         let next = self.next_start(stream);
         let fetched = next >= next_page(stream.file_size);
-        let sequential = stream.is_sequential(&self.following.config.streams);
+        let sequential = stream.is_sequential();
         let readable = self.files.stays(stream.file) && !stream.meets_failure();
         // Behind everything else: others wait, and its piece would take a place among those read ahead.
         let behind = stream.io.idle && self.queue.load().0 > 0;

@@ -190,7 +190,7 @@ impl DiskEngine {
             EndEvidence::Ignored => false,
             // Every second viewer reads further and would have to wait. The size already allows for the cost
             // of those that do not.
-            EndEvidence::Ends => !stream.is_sequential(&self.following.config.streams),
+            EndEvidence::Ends => !stream.is_sequential(),
             EndEvidence::Lengths => true,
         };
         let known = || self.following.table.lengths().median_rest(stream.consumed);

@@ -220,7 +220,7 @@ impl DiskEngine {
             return MissAction::ReadAhead;
         }
         let from_head = stream.first == 0 && stream.consumed == 0;
-        let sequential = from_head || stream.is_sequential(&self.following.config.streams);
+        let sequential = from_head || stream.is_sequential();
         let len = wanted.end - wanted.start;
         let rest = self.median_rest(stream);
         // Lengths are known to within a quarter.

@@ -46,7 +46,7 @@ impl DiskEngine {
     pub(super) fn done(&mut self, read: ReadId, outcome: Outcome) {
         let Some(flight) = self.queue.flight(read) else { return };
         let (file, start, end) = (flight.piece.file, flight.piece.start, flight.piece.end);
-        let (resident, submitted) = (flight.resident, flight.submitted);
+        let (resident, submitted, first) = (flight.resident, flight.submitted, flight.first_bytes);
         let beside_writes = self.queue.was_written_beside(read);
         match outcome {
             Outcome::Ok => {
@@ -58,7 +58,7 @@ impl DiskEngine {
                 // Beside reads of the kernel's own the time is not the disk's alone.
                 let alone = self.queue.load().1 <= self.spindles() && self.following.by_kernel.is_empty();
                 let shows = alone && !beside_writes && delivered == end - start;
-                self.service.observe(end - start, took, shows);
+                self.service.observe(end - start, took, first, shows);
             }
             Outcome::Failed => {
                 self.stats.reads_failed += 1;

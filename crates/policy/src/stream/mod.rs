@@ -44,9 +44,6 @@ pub struct StreamConfig {
     /// A stream that has not read for this long has ended. Longer than the 10 s between two segments of a
     /// viewer (\[A\] 6.2, \[L\] 4), so that a late segment does not end it.
     pub idle: Nanos,
-    /// Accesses in sequence before a stream that did not start at the head of its file counts as sequential
-    /// (random readers are left alone, \[C\] 2). One that starts at offset 0 counts from its second access.
-    pub sequential_after: u32,
 }
 
 impl Default for StreamConfig {
@@ -58,7 +55,6 @@ impl Default for StreamConfig {
             streams_max: 16_384,
             gap: Bytes::kib(512),
             idle: Nanos::from_secs(30),
-            sequential_after: 3,
         }
     }
 }

@@ -176,22 +176,20 @@ impl Stream {
         }
     }
 
-    /// Whether it counts as sequential.
-    pub(crate) fn is_sequential(&self, config: &StreamConfig) -> bool {
-        self.reads_on(config.sequential_after)
-    }
-
-    fn reads_on(&self, sequential_after: u32) -> bool {
-        self.accesses >= if self.first == 0 { 2 } else { sequential_after.max(2) }
+    /// Whether it counts as sequential: from its second access in a row, as in Linux. Any later, the kernel's
+    /// own read-ahead would have begun, and would go on beside the engine's. Random readers are left alone
+    /// (\[C\] 2).
+    pub(crate) fn is_sequential(&self) -> bool {
+        self.accesses >= 2
     }
 
     /// Counts an access. Random reads of one file fall within the gap of one another by chance, so a jump is
     /// no sign of a sequential client, and cancels what was seen before it. A client known to be sequential
     /// may skip. Returns the length of the run that a jump ended.
-    fn count(&mut self, offset: u64, end: u64, sequential_after: u32) -> Option<u64> {
+    fn count(&mut self, offset: u64, end: u64) -> Option<u64> {
         let continues = offset <= self.reached && self.reached <= end;
         let before = self.run;
-        let on = continues || self.reads_on(sequential_after);
+        let on = continues || self.is_sequential();
         (self.accesses, self.run) = match on {
             true => {
                 (self.accesses.saturating_add(1), before.saturating_add(end.saturating_sub(self.reached)))
@@ -453,7 +451,6 @@ impl Streams {
         });
         self.note_read(now, id);
         let (mut progress, mut jumped) = (0, None);
-        let sequential_after = self.config.sequential_after;
         self.change(id, |stream| {
             // An access may repeat bytes; only new ones count as progress.
             progress = end.saturating_sub(stream.position.max(offset));
@@ -462,7 +459,7 @@ impl Streams {
             stream.fetched = stream.fetched.max(stream.position);
             stream.consumed = stream.consumed.saturating_add(progress);
             if len > 0 {
-                jumped = stream.count(offset, end, sequential_after).map(|run| (stream.kind(), run));
+                jumped = stream.count(offset, end).map(|run| (stream.kind(), run));
             }
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
@@ -894,13 +891,9 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(streams.observe(secs(2), FILE, 512 * K, 512 * K, size).0, a);
         assert_eq!(streams.observe(secs(3), FILE, 20_512 * K, 512 * K, size).0, b);
-        assert!(
-            streams.get(a).unwrap().is_sequential(&streams.config),
-            "from the head: the second access tells"
-        );
-        assert!(!streams.get(b).unwrap().is_sequential(&streams.config));
-        streams.observe(secs(4), FILE, 21_024 * K, 512 * K, size);
-        assert!(streams.get(b).unwrap().is_sequential(&streams.config));
+        assert!([a, b].iter().all(|&id| streams.get(id).unwrap().is_sequential()));
+        let c = streams.observe(secs(4), FILE, 60_000 * K, 512 * K, size).0;
+        assert!(!streams.get(c).unwrap().is_sequential(), "the second access tells");
     }
 
     #[test]
@@ -909,7 +902,7 @@ mod tests {
         for i in 0..100u64 {
             let at = (i * 7919 % 100) * 4096 * K;
             let id = streams.observe(secs(i / 10), FILE, at, 64 * K, 1 << 40).0;
-            assert!(!streams.get(id).unwrap().is_sequential(&streams.config), "access {i}");
+            assert!(!streams.get(id).unwrap().is_sequential(), "access {i}");
         }
     }
 
@@ -918,14 +911,14 @@ mod tests {
         let mut streams = Streams::new(StreamConfig::default(), Bytes::mib(1));
         for (i, at) in [1024, 1216, 832, 1408, 960, 1280, 1088].into_iter().enumerate() {
             let id = streams.observe(secs(i as u64), FILE, at * K, 64 * K, 4096 * K).0;
-            assert!(!streams.get(id).unwrap().is_sequential(&streams.config), "access {i}");
+            assert!(!streams.get(id).unwrap().is_sequential(), "access {i}");
         }
         // A client known to be sequential stays sequential when it skips.
         let mut id = StreamId(0);
         for (i, at) in [2048, 2112, 2176, 2560].into_iter().enumerate() {
             id = streams.observe(secs(10 + i as u64), FILE, at * K, 64 * K, 4096 * K).0;
         }
-        assert!(streams.get(id).unwrap().is_sequential(&streams.config));
+        assert!(streams.get(id).unwrap().is_sequential());
     }
 
     #[test]
