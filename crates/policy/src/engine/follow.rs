@@ -12,7 +12,7 @@
 //! Bytes that another stream of the same file has in memory ahead of itself are not fetched again: a stream
 //! counts on them, and its pieces end where they begin.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use seekless_base::{Bytes, Nanos};
@@ -34,8 +34,8 @@ pub(super) struct Following {
     upcoming: ByTime<StreamId>,
     /// Streams whose last read is unconfirmed, by the time at which they have taken all of it.
     taking: ByTime<StreamId>,
-    /// Streams that the kernel reads for now, as far as was reported.
-    pub(super) by_kernel: BTreeSet<StreamId>,
+    /// Streams that the kernel reads for now, as far as was reported, and since when.
+    pub(super) by_kernel: BTreeMap<StreamId, Nanos>,
     /// When the highest bitrate was last computed; below, its value in bytes a second.
     pub(super) ranked: Nanos,
     pub(super) highest_bitrate: f64,
@@ -52,7 +52,7 @@ impl Following {
             config,
             upcoming: ByTime::default(),
             taking: ByTime::default(),
-            by_kernel: BTreeSet::new(),
+            by_kernel: BTreeMap::new(),
             ranked: Nanos::ZERO,
             highest_bitrate: bitrate.unwrap_or(0) as f64,
             mean_rate: 0.0,
@@ -94,7 +94,9 @@ impl DiskEngine {
         let Some(stream) = self.observe(file, offset, len, file_size) else { return };
         let following = &mut self.following;
         following.table.locate(stream, offset, lba);
-        following.by_kernel.remove(&stream);
+        if let Some(since) = following.by_kernel.remove(&stream) {
+            following.table.waited(self.now, self.now.since(since));
+        }
         match taken {
             Taken::All => following.taking.remove(stream),
             Taken::Unknown => {

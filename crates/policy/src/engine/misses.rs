@@ -94,7 +94,7 @@ impl DiskEngine {
             self.following.table.told_priority(stream, request.demand.io);
         }
         if let (Some(stream), true) = (stream, joins_kernel) {
-            self.following.by_kernel.insert(stream);
+            self.following.by_kernel.entry(stream).or_insert(self.now);
         }
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
@@ -105,7 +105,7 @@ impl DiskEngine {
             let highest = &mut self.following.highest_bitrate;
             *highest = highest.max(bitrate as f64);
         }
-        let action = self.miss_action(stream, wanted, joins_kernel);
+        let action = self.miss_action(stream, wanted, request.from, joins_kernel);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
         if action == MissAction::PassThrough && existing.iter().all(apart) {
             return Err(Reason::Random);
@@ -212,7 +212,13 @@ impl DiskEngine {
     /// read no further. A client that announced random reads never counts as sequential. Beside a read of the
     /// kernel's (`joins_kernel`) no client waits, so nothing is read for a client that is not known to go on,
     /// however much was requested.
-    fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, joins_kernel: bool) -> MissAction {
+    fn miss_action(
+        &self,
+        stream: Option<StreamId>,
+        wanted: Wanted,
+        from: u64,
+        joins_kernel: bool,
+    ) -> MissAction {
         let Some(stream) = stream.and_then(|id| self.following.table.get(id)) else {
             return MissAction::ReadAhead;
         };
@@ -224,7 +230,8 @@ impl DiskEngine {
         let len = wanted.end - wanted.start;
         let rest = self.median_rest(stream);
         // Lengths are known to within a quarter.
-        let ends = rest.is_some_and(|rest| rest <= len.saturating_add(len / 4));
+        let short = rest.is_some_and(|rest| rest <= len.saturating_add(len / 4));
+        let ends = self.ends_with_first(stream, wanted, from, joins_kernel).unwrap_or(short);
         let evidence = self.size.end_evidence();
         let unknown = match evidence {
             EndEvidence::Ignored => false,
@@ -240,6 +247,29 @@ impl DiskEngine {
             (false, true) if long => MissAction::ReadAhead,
             _ => MissAction::PassThrough,
         }
+    }
+
+    /// Whether the first read of a stream, from `from` on, should be served without reading ahead: whether
+    /// the bytes read in vain for those that end with such a read take the disk longer than a switch for each
+    /// of the others. `None` if not known, or if it is not the first.
+    fn ends_with_first(
+        &self,
+        stream: &Stream,
+        wanted: Wanted,
+        from: u64,
+        joins_kernel: bool,
+    ) -> Option<bool> {
+        if self.size.end_evidence() != EndEvidence::Ends {
+            return None;
+        }
+        let (read_upto, asked) = match joins_kernel {
+            true => (wanted.start, 0),
+            false => (wanted.end, wanted.end - wanted.start),
+        };
+        let went_on = self.following.table.went_on(stream, read_upto.saturating_sub(from))?;
+        let piece = self.piece_max(stream, self.piece_len(stream, stream.position));
+        let in_vain = f64::from(went_on.no) * piece.saturating_sub(asked) as f64;
+        Some(in_vain > f64::from(went_on.yes) * self.service.depth().0 as f64)
     }
 
     /// Records a read that is about to miss; the read itself is reported when it is done. If its stream

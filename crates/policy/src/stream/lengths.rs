@@ -96,6 +96,64 @@ pub(crate) fn rest_of(seen: &[&Lengths], consumed: u64, (part, whole): Part) -> 
     Some(longest.saturating_sub(consumed))
 }
 
+/// Of the streams of a kind, how many ended with their first read and how many went on, in classes by the
+/// length of that read.
+#[derive(Clone, Debug)]
+pub(crate) struct FirstReads {
+    classes: [WentOn; CLASSES],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WentOn {
+    /// Streams that ended with their first read.
+    pub(crate) no: u32,
+    /// Streams that read more.
+    pub(crate) yes: u32,
+}
+
+impl WentOn {
+    fn of(&mut self, on: bool) -> &mut u32 {
+        if on { &mut self.yes } else { &mut self.no }
+    }
+
+    fn believed(self) -> Option<WentOn> {
+        (self.no + self.yes >= super::BELIEVED_AFTER).then_some(self)
+    }
+}
+
+impl Default for FirstReads {
+    fn default() -> FirstReads {
+        FirstReads { classes: [WentOn::default(); CLASSES] }
+    }
+}
+
+impl FirstReads {
+    /// A stream has stopped or ended whose first read had this length; `on` says whether it read more.
+    pub(crate) fn count(&mut self, first: u64, on: bool) {
+        let class = &mut self.classes[class_of(first)];
+        *class.of(on) += 1;
+        if class.no + class.yes >= 2 * RECENT {
+            *class = WentOn { no: class.no / 2, yes: class.yes / 2 };
+        }
+    }
+
+    /// Takes back what was counted of a stream.
+    pub(crate) fn take_back(&mut self, first: u64, on: bool) {
+        let streams = self.classes[class_of(first)].of(on);
+        *streams = streams.saturating_sub(1);
+    }
+
+    /// The streams whose first read was about as long as this; all, if too few are known. `None` until enough
+    /// are.
+    pub(crate) fn of(&self, first: u64) -> Option<WentOn> {
+        let all = || {
+            let sum = |a: WentOn, b: &WentOn| WentOn { no: a.no + b.no, yes: a.yes + b.yes };
+            self.classes.iter().fold(WentOn::default(), sum).believed()
+        };
+        self.classes[class_of(first)].believed().or_else(all)
+    }
+}
+
 fn class_of(bytes: u64) -> usize {
     let bytes = bytes.max(LEAST);
     let octave = bytes.ilog2();
@@ -141,6 +199,20 @@ mod tests {
     fn new_readers_outweigh_old_ones() {
         let seen = after([4096 * K; 2000].into_iter().chain([64 * K; 1500]));
         assert_eq!(seen.median_rest(0), Some(64 * K));
+    }
+
+    #[test]
+    fn a_first_read_tells_by_its_length_who_goes_on() {
+        let mut seen = FirstReads::default();
+        (0..15).for_each(|_| seen.count(256 * K, true));
+        assert_eq!(seen.of(256 * K), None, "fifteen are too few");
+        (0..16).for_each(|_| seen.count(700 * K, false));
+        assert_eq!(seen.of(700 * K), Some(WentOn { no: 16, yes: 0 }));
+        assert_eq!(seen.of(256 * K), Some(WentOn { no: 16, yes: 15 }), "all, as long as its own are few");
+        seen.count(256 * K, true);
+        assert_eq!(seen.of(256 * K), Some(WentOn { no: 0, yes: 16 }));
+        seen.take_back(700 * K, false);
+        assert_eq!(seen.of(700 * K), Some(WentOn { no: 15, yes: 16 }));
     }
 
     #[test]

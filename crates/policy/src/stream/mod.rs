@@ -19,11 +19,11 @@ mod table;
 
 use arrivals::Arrivals;
 use grid::{End, Grids};
-use lengths::Lengths;
+use lengths::{Lengths, WentOn};
 use persistence::Persistence;
 use rate::Rate;
 pub(crate) use rate::TIME_CONSTANT_S;
-use runs::{RunKind, Runs};
+use runs::{Run, RunKind, Runs};
 pub(crate) use table::{Stream, StreamId, Streams};
 
 use seekless_base::{Bytes, FileId, Nanos};

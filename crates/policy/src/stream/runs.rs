@@ -7,12 +7,17 @@
 //! not believed. Clients that begin at the head of a file are judged by true ends only: a viewer's first
 //! burst is followed by the first of many silences.
 //!
+//! Many of them read all they want in one call: a needle of a store, a block. Such a stream says nothing of
+//! how far those go that read on, and those that read on begin with a buffer of their own length. So it is
+//! counted by the length of the first read how many go on ([`FirstReads`]), and lengths are those of the
+//! streams that went on.
+//!
 //! Readers that announced random reads (`POSIX_FADV_RANDOM`) are a kind of their own: what others do says
 //! nothing about them.
 
 use crate::sizing::controller::RECENT;
 
-use super::lengths::{Lengths, Part, rest_of};
+use super::lengths::{FirstReads, Lengths, Part, WentOn, rest_of};
 
 /// For readers that announced nothing: a piece ends where this fraction of the streams went no further. With
 /// half, every second stream would wait at the end of a piece; with all, one reader of a whole file would
@@ -30,9 +35,30 @@ pub(crate) enum RunKind {
     Random,
 }
 
+/// What a stream has read without a jump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) kind: RunKind,
+    /// Bytes; below, those of its first read.
+    pub(crate) length: u64,
+    pub(crate) first: u64,
+}
+
+impl Run {
+    fn went_on(&self) -> bool {
+        self.length > self.first
+    }
+
+    /// Whether it tells how far others go.
+    fn tells(&self) -> bool {
+        self.went_on() || self.kind == RunKind::Random
+    }
+}
+
 /// What was observed of the streams of one kind.
 #[derive(Clone, Debug, Default)]
 struct Seen {
+    first_reads: FirstReads,
     /// Lengths of the streams that ended.
     ended: Lengths,
     /// Lengths of the streams that have stopped, and neither ended nor resumed.
@@ -43,6 +69,28 @@ struct Seen {
 }
 
 impl Seen {
+    fn stopped(&mut self, run: Run) {
+        self.first_reads.count(run.first, run.went_on());
+        if run.tells() {
+            self.stopped.ended(run.length);
+        }
+    }
+
+    /// Takes back that a stream has stopped.
+    fn had_not_stopped(&mut self, run: Run) {
+        self.first_reads.take_back(run.first, run.went_on());
+        if run.tells() {
+            self.stopped.resumed(run.length);
+        }
+    }
+
+    fn ended(&mut self, run: Run) {
+        self.first_reads.count(run.first, run.went_on());
+        if run.tells() {
+            self.ended.ended(run.length);
+        }
+    }
+
     /// Whether [`MOST`] of the stopped streams have not resumed. A viewer that stays for a while resumes at
     /// least once, so about every second silence of viewers is an end.
     fn stops_are_ends(&self) -> bool {
@@ -78,32 +126,40 @@ impl Runs {
         }
     }
 
-    /// A stream has stopped after this many bytes.
-    pub(crate) fn stopped(&mut self, kind: RunKind, run: u64) {
-        let Some(seen) = self.of(kind) else { return };
-        seen.stopped.ended(run);
+    /// A stream has stopped.
+    pub(crate) fn stopped(&mut self, run: Run) {
+        let Some(seen) = self.of(run.kind) else { return };
+        seen.stopped(run);
         seen.stops += 1;
         if seen.stops >= 2 * RECENT {
             (seen.stops, seen.resumed) = (seen.stops / 2, seen.resumed / 2);
         }
     }
 
-    /// A stream that had stopped after this many bytes resumes.
-    pub(crate) fn resumed(&mut self, kind: RunKind, run: u64) {
-        let Some(seen) = self.of(kind) else { return };
-        seen.stopped.resumed(run);
+    /// A stream that had stopped resumes.
+    pub(crate) fn resumed(&mut self, run: Run) {
+        let Some(seen) = self.of(run.kind) else { return };
+        seen.had_not_stopped(run);
         seen.resumed = (seen.resumed + 1).min(seen.stops);
     }
 
-    /// A run has ended after this many bytes. `stopped` is what was recorded when its stream stopped.
-    pub(crate) fn ended(&mut self, kind: RunKind, run: u64, stopped: Option<(RunKind, u64)>) {
-        if let Some((kind, run)) = stopped
-            && let Some(seen) = self.of(kind)
+    /// A run has ended. `stopped` is what was recorded when its stream stopped.
+    pub(crate) fn ended(&mut self, run: Run, stopped: Option<Run>) {
+        if let Some(stopped) = stopped
+            && let Some(seen) = self.of(stopped.kind)
         {
-            seen.stopped.resumed(run);
+            seen.had_not_stopped(stopped);
         }
-        if let Some(seen) = self.of(kind) {
-            seen.ended.ended(run);
+        if let Some(seen) = self.of(run.kind) {
+            seen.ended(run);
+        }
+    }
+
+    /// How many streams of this kind went on after a first read of this length; `None` if not known.
+    pub(crate) fn went_on(&self, kind: RunKind, first: u64) -> Option<WentOn> {
+        match kind {
+            RunKind::Elsewhere if self.elsewhere.stops_are_ends() => self.elsewhere.first_reads.of(first),
+            _ => None,
         }
     }
 
@@ -135,20 +191,24 @@ mod tests {
 
     const M: u64 = 1 << 20;
 
+    fn run(kind: RunKind, length: u64) -> Run {
+        Run { kind, length, first: length.min(M / 4) }
+    }
+
     #[test]
     fn streams_that_stop_count_at_once_and_not_when_they_go_on() {
         let mut runs = Runs::default();
         let elsewhere = RunKind::Elsewhere;
-        (0..16).for_each(|_| runs.stopped(elsewhere, 2 * M));
+        (0..16).for_each(|_| runs.stopped(run(elsewhere, 2 * M)));
         assert_eq!(runs.rest(elsewhere, M / 2), Some(3 * M / 2));
         assert_eq!(runs.rest(RunKind::Random, 0), None, "a kind says nothing about another");
-        (0..16).for_each(|_| runs.resumed(elsewhere, 2 * M));
+        (0..16).for_each(|_| runs.resumed(run(elsewhere, 2 * M)));
         assert_eq!(runs.rest(elsewhere, M / 2), None);
         // If most streams resume, a silence says nothing.
-        (0..15).for_each(|_| runs.stopped(elsewhere, 2 * M));
+        (0..15).for_each(|_| runs.stopped(run(elsewhere, 2 * M)));
         assert_eq!(runs.rest(elsewhere, 0), None);
         assert!(!runs.is_unknown(elsewhere, 0), "they go on");
-        (0..64).for_each(|_| runs.stopped(elsewhere, 2 * M));
+        (0..64).for_each(|_| runs.stopped(run(elsewhere, 2 * M)));
         assert_eq!(runs.rest(elsewhere, 0), Some(2 * M), "until it is the rule no longer");
     }
 
@@ -156,7 +216,7 @@ mod tests {
     fn one_in_four_may_go_further_than_a_piece() {
         let mut runs = Runs::default();
         for i in 0..64 {
-            runs.stopped(RunKind::Elsewhere, if i % 4 == 0 { 64 * M } else { 2 * M });
+            runs.stopped(run(RunKind::Elsewhere, if i % 4 == 0 { 64 * M } else { 2 * M }));
         }
         assert_eq!(runs.rest(RunKind::Elsewhere, 0), Some(2 * M));
         assert_eq!(runs.rest(RunKind::Elsewhere, 3 * M), Some(61 * M), "those that went further go on");
@@ -166,11 +226,11 @@ mod tests {
     fn a_stream_that_stopped_and_ended_counts_once() {
         let mut runs = Runs::default();
         for _ in 0..15 {
-            runs.stopped(RunKind::Random, 2 * M);
-            runs.ended(RunKind::Random, 2 * M, Some((RunKind::Random, 2 * M)));
+            runs.stopped(run(RunKind::Random, 2 * M));
+            runs.ended(run(RunKind::Random, 2 * M), Some(run(RunKind::Random, 2 * M)));
         }
         assert_eq!(runs.rest(RunKind::Random, 0), None, "fifteen are too few");
-        runs.stopped(RunKind::Random, 2 * M);
+        runs.stopped(run(RunKind::Random, 2 * M));
         assert_eq!(runs.rest(RunKind::Random, 0), Some(2 * M));
     }
 }

@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use seekless_base::{Bytes, Lba, Nanos};
 
-use super::{Arrivals, End, Grids, Lengths, Persistence, Rate, RunKind, Runs, StreamConfig};
+use super::{Arrivals, End, Grids, Lengths, Persistence, Rate, Run, RunKind, Runs, StreamConfig, WentOn};
 use crate::holes::Holes;
 use crate::piece::address;
 use crate::{FileId, IoPriority, PAGE};
@@ -52,8 +52,10 @@ pub(crate) struct Stream {
     misses: bool,
     /// Bytes read without a jump. A stream that counts as sequential may skip.
     pub(crate) run: u64,
-    /// Set once it has stopped: its kind, and the length of its run.
-    stopped: Option<(RunKind, u64)>,
+    /// Bytes of the first read of its run.
+    first_read: u64,
+    /// Set once it has stopped: its run until then.
+    stopped: Option<Run>,
     /// How its run ended that began at a place of its file's grid, as far as it was counted.
     end: Option<End>,
     /// When to check next whether it has stopped.
@@ -103,8 +105,12 @@ impl Stream {
         }
     }
 
-    /// When it counts as stopped if it does not read before: silent for longer than ever before, plus the
-    /// slack.
+    fn run(&self) -> Run {
+        Run { kind: self.kind(), length: self.run, first: self.first_read }
+    }
+
+    /// When it counts as stopped if it does not read before: silent for longer than ever before, plus this
+    /// much.
     fn stops_at(&self, slack: Nanos) -> Nanos {
         self.last + self.longest_silence + slack
     }
@@ -185,19 +191,22 @@ impl Stream {
 
     /// Counts an access. Random reads of one file fall within the gap of one another by chance, so a jump is
     /// no sign of a sequential client, and cancels what was seen before it. A client known to be sequential
-    /// may skip. Returns the length of the run that a jump ended.
-    fn count(&mut self, offset: u64, end: u64) -> Option<u64> {
+    /// may skip. Returns the run that a jump ended.
+    fn count(&mut self, offset: u64, end: u64) -> Option<Run> {
         let continues = offset <= self.reached && self.reached <= end;
-        let before = self.run;
+        let before = self.run();
         let on = continues || self.is_sequential();
         (self.accesses, self.run) = match on {
             true => {
-                (self.accesses.saturating_add(1), before.saturating_add(end.saturating_sub(self.reached)))
+                (self.accesses.saturating_add(1), self.run.saturating_add(end.saturating_sub(self.reached)))
             }
             false => (1, end.saturating_sub(offset)),
         };
+        if self.accesses == 1 {
+            self.first_read = self.run;
+        }
         self.reached = end;
-        (!on && before > 0).then_some(before)
+        (!on && before.length > 0).then_some(before)
     }
 }
 
@@ -292,6 +301,8 @@ pub(crate) struct Streams {
     grids: Grids,
     /// Allowance for a client's jitter.
     slack: Nanos,
+    /// Longest time that a stream lately waited for bytes that the kernel read, and when it had waited.
+    longest_wait: (Nanos, Nanos),
     /// Streams by [`Stream::look_at`]. A read does not change it: a stream is checked a few times in its
     /// life, and reads thousands of times.
     by_look: BTreeSet<(Nanos, StreamId)>,
@@ -316,6 +327,7 @@ impl Streams {
             runs: Runs::default(),
             grids: Grids::default(),
             slack: Nanos::ZERO,
+            longest_wait: (Nanos::ZERO, Nanos::ZERO),
             by_look: BTreeSet::new(),
         }
     }
@@ -346,6 +358,21 @@ impl Streams {
     /// Sets the allowance for a client's jitter.
     pub(crate) fn with_slack(self, slack: Nanos) -> Streams {
         Streams { slack, ..self }
+    }
+
+    /// A stream has waited for bytes that the kernel read for it.
+    pub(crate) fn waited(&mut self, now: Nanos, waited: Nanos) {
+        let (longest, at) = self.longest_wait;
+        if waited >= longest || now >= at + self.config.idle {
+            self.longest_wait = (waited, now);
+        }
+    }
+
+    /// How much longer than ever before a stream is silent when it counts as stopped. The kernel reads ahead
+    /// of clients by itself, and nobody reports that one waits for such bytes. So a silence may be such a
+    /// wait where the reported ones are as long.
+    fn patience(&self) -> Nanos {
+        self.slack + self.longest_wait.0
     }
 
     /// Number of streams.
@@ -408,6 +435,12 @@ impl Streams {
         self.runs.rest(stream.kind(), stream.run)
     }
 
+    /// How many streams of this one's kind went on after a first read of this length; `None` if not known, or
+    /// if it has read already.
+    pub(crate) fn went_on(&self, stream: &Stream, first: u64) -> Option<WentOn> {
+        if stream.run > 0 { None } else { self.runs.went_on(stream.kind(), first) }
+    }
+
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
         self.streams.get(&id)
     }
@@ -459,7 +492,7 @@ impl Streams {
             stream.fetched = stream.fetched.max(stream.position);
             stream.consumed = stream.consumed.saturating_add(progress);
             if len > 0 {
-                jumped = stream.count(offset, end).map(|run| (stream.kind(), run));
+                jumped = stream.count(offset, end);
             }
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
@@ -467,8 +500,8 @@ impl Streams {
             stream.rate.record(now, progress);
         });
         self.persistence.read(progress);
-        if let Some((kind, run)) = jumped {
-            self.runs.ended(kind, run, None);
+        if let Some(run) = jumped {
+            self.runs.ended(run, None);
         }
         if len > 0 && progress > 0 {
             self.note_cell(now, id, (offset, end), jumped.is_some());
@@ -525,8 +558,8 @@ impl Streams {
     fn note_read(&mut self, now: Nanos, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.longest_silence = stream.longest_silence.max(now.since(stream.last));
-        if let Some((kind, run)) = stream.stopped.take() {
-            self.runs.resumed(kind, run);
+        if let Some(run) = stream.stopped.take() {
+            self.runs.resumed(run);
             if stream.end == Some(End::Before) {
                 stream.end = None;
                 self.grids.take_back(stream.file, End::Before);
@@ -552,9 +585,10 @@ impl Streams {
     /// Schedules the check whether a stream has stopped, not before `at`. Streams that begin at the head of
     /// their file are not checked.
     fn look(&mut self, id: StreamId, at: Nanos) {
+        let patience = self.patience();
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.look_at.is_none() && stream.stopped.is_none() && stream.kind() != RunKind::Head {
-            let at = stream.stops_at(self.slack).max(at);
+            let at = stream.stops_at(patience).max(at);
             stream.look_at = Some(at);
             self.by_look.insert((at, id));
         }
@@ -563,18 +597,20 @@ impl Streams {
     /// Records which streams have stopped by now. A stream for which `waits` holds waits for its bytes; it
     /// has not stopped, and is checked again later.
     pub(crate) fn note_stopped(&mut self, now: Nanos, waits: impl Fn(&Stream) -> bool) {
+        let patience = self.patience();
         while let Some(&(at, id)) = self.by_look.first().filter(|(at, _)| *at <= now) {
             self.by_look.remove(&(at, id));
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             stream.look_at = None;
             let kind = stream.kind();
-            if stream.stops_at(self.slack) > now || kind == RunKind::Head {
+            if stream.stops_at(patience) > now || kind == RunKind::Head {
                 self.look(id, Nanos::ZERO);
             } else if stream.misses || waits(stream) {
                 self.look(id, now + self.slack);
             } else if stream.run > 0 {
-                stream.stopped = Some((kind, stream.run));
-                self.runs.stopped(kind, stream.run);
+                let run = stream.run();
+                stream.stopped = Some(run);
+                self.runs.stopped(run);
                 if stream.end.is_none() && self.grids.is_on(stream.file, stream.begin()) {
                     stream.end = Some(End::Before);
                     self.grids.count(stream.file, End::Before);
@@ -660,7 +696,7 @@ impl Streams {
         let over = self.remove(id)?;
         self.persistence.ended(over.unread_of_piece());
         self.lengths.ended(over.consumed);
-        self.runs.ended(over.kind(), over.run, over.stopped);
+        self.runs.ended(over.run(), over.stopped);
         Some(over)
     }
 
@@ -715,7 +751,7 @@ impl Streams {
         let &(_, oldest) = self.by_last.first()?;
         let over = self.remove(oldest)?;
         self.lengths.ended(over.consumed);
-        self.runs.ended(over.kind(), over.run, over.stopped);
+        self.runs.ended(over.run(), over.stopped);
         Some((oldest, over))
     }
 
@@ -743,6 +779,7 @@ impl Streams {
             longest_silence: Nanos::ZERO,
             misses: false,
             run: 0,
+            first_read: 0,
             stopped: None,
             end: None,
             look_at: None,
@@ -868,6 +905,24 @@ mod tests {
         t.observe(secs(6), FILE, 8 * M + 16 * K, 16 * K, 64 * M);
         t.note_stopped(secs(14), |_| false);
         assert!(t.get(id).unwrap().stopped.is_some(), "it has read and is silent");
+    }
+
+    /// Waits for what the kernel reads ahead are not reported.
+    #[test]
+    fn where_streams_wait_long_for_the_kernel_a_silence_as_long_is_no_stop() {
+        const M: u64 = 1 << 20;
+        let mut t = Streams::new(StreamConfig::default(), Bytes::mib(1)).with_slack(secs(1));
+        t.waited(secs(1), secs(4));
+        let (id, _) = t.observe(secs(1), FILE, 8 * M, 16 * K, 64 * M);
+        t.note_stopped(secs(5), |_| false);
+        assert_eq!(t.get(id).unwrap().stopped, None);
+        t.note_stopped(secs(7), |_| false);
+        assert!(t.get(id).unwrap().stopped.is_some());
+        // Such waits are over.
+        t.waited(secs(40), Nanos::ZERO);
+        let (id, _) = t.observe(secs(40), FILE, 16 * M, 16 * K, 64 * M);
+        t.note_stopped(secs(42), |_| false);
+        assert!(t.get(id).unwrap().stopped.is_some());
     }
 
     #[test]
