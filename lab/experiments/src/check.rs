@@ -476,7 +476,8 @@ mod tests {
         let at = |arm: &str, x: &str, value: f64| row(arm, Some(x), 0, value);
         let rows = [at("a", "1", 30.0), at("b", "1", 10.0), at("a", "64", 50.0), at("b", "64", 10.0)];
         let beside = |x: &str| format!("beside={{metric='mb_s', arm='a', x='{x}', over='b'}}");
-        let check = |x: &str| check(&format!("name='x'\narm='a'\nx='64'\nover='b'\n{}\nis='>'\ntarget=1", beside(x)));
+        let check =
+            |x: &str| check(&format!("name='x'\narm='a'\nx='64'\nover='b'\n{}\nis='>'\ntarget=1", beside(x)));
         assert_eq!(check("1").judge(&rows, "mb_s").value, Some(5.0 / 3.0));
         assert_eq!(check("2").judge(&rows, "mb_s").value, None);
         let read = |arm: &str, x: &str| (arm.to_string(), Some(x.to_string()));

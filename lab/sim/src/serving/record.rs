@@ -464,3 +464,21 @@ impl Report {
         self.engines.iter().map(one).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_cut_where_it_falls_by_more_than_a_step_at_once() {
+        let step = Params::default().step_size.0;
+        let mut recorder = Recorder::new(Nanos::ZERO);
+        for steps in [16, 17, 16, 15] {
+            recorder.see_size(|| steps * step);
+            assert_eq!(recorder.size_cut, None, "the gradient");
+        }
+        recorder.see_size(|| 6 * step);
+        recorder.see_size(|| 2 * step);
+        assert_eq!(recorder.size_cut, Some(6 * step), "the first time");
+    }
+}
