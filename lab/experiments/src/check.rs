@@ -30,7 +30,7 @@ pub struct Check {
     pub less: Option<String>,
     /// Axis value of `over` or `less`; that of `arm` when absent.
     pub over_x: Option<String>,
-    /// What the value or the ratio is divided by in the end: the same quantity measured otherwise or elsewhere.
+    /// What the value or the ratio is divided by in the end: the same measured otherwise or elsewhere.
     pub beside: Option<Beside>,
     /// Arms (or `arm@x`) whose values must rise in this order; the value judged is the smallest step's ratio.
     pub order: Option<Vec<String>>,

@@ -398,7 +398,7 @@ fn row(p: &FigurePoint, r: &Trials) -> Value {
     })
 }
 
-/// Mean of a time over the trials. Nothing where no download ended in one of them: zero would be taken for a time.
+/// Mean of a time over the trials. Nothing where no download ended in one of them: zero is no time.
 fn mean_time(trials: &Trials, of: impl Fn(&CircusReport) -> f64) -> Option<f64> {
     trials.reports.iter().all(|report| of(report) > 0.0).then(|| trials.mean(of))
 }

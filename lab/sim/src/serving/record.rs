@@ -210,8 +210,8 @@ pub struct Reuse {
     pub min: u64,
 }
 
-/// What readers used, from which [`Reuse`] is reckoned where somebody asks for it: of a search that is one run
-/// of many, and it takes longer than all else at the end of a run.
+/// What readers used, from which [`Reuse`] is reckoned where somebody asks for it: of the runs of a search
+/// that is one, and it takes longer than all else at the end of a run.
 #[derive(Clone, Debug)]
 pub struct Uses {
     blocks: Vec<u32>,

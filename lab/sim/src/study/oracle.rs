@@ -41,7 +41,7 @@ pub fn misses(
 /// Misses of the optimal cache of `capacity` blocks on single-block requests, of those from the `from`th
 /// request on.
 pub fn optimal_misses(blocks: &[u64], capacity: usize, from: usize) -> u64 {
-    // Blocks by small numbers, and when each request's block is asked for next; never is later than everything.
+    // Blocks by small numbers, and when each request's block is asked for next; never is later than all.
     let mut numbers: HashMap<u64, u32> = HashMap::new();
     let mut seen: Vec<usize> = Vec::new();
     let mut requests = vec![(0, usize::MAX); blocks.len()];
