@@ -30,7 +30,7 @@ pub struct Check {
     pub less: Option<String>,
     /// Axis value of `over` or `less`; that of `arm` when absent.
     pub over_x: Option<String>,
-    /// What the value or the ratio is divided by in the end: the same quantity as it was measured otherwise.
+    /// What the value or the ratio is divided by in the end: the same measured otherwise or elsewhere.
     pub beside: Option<Beside>,
     /// Arms (or `arm@x`) whose values must rise in this order; the value judged is the smallest step's ratio.
     pub order: Option<Vec<String>>,
@@ -77,7 +77,7 @@ pub struct Margin {
     pub many: f64,
 }
 
-/// Another metric of another arm, of which the repetitions are joined as those of the check.
+/// Another value or ratio, of which repetitions and axis values are joined as those of the check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Beside {
@@ -85,6 +85,15 @@ pub struct Beside {
     pub metric: String,
     /// The arm.
     pub arm: String,
+    /// Axis value of `arm`; every axis value together when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<String>,
+    /// Arm it is divided by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<String>,
+    /// Axis value of `over`; that of `arm` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_x: Option<String>,
 }
 
 /// A condition on a run.
@@ -215,9 +224,24 @@ impl Check {
         if let Some(over) = self.over.as_ref().or(self.less.as_ref()) {
             all.push((over.clone(), self.over_x.clone().or_else(|| self.x.clone())));
         }
-        all.extend(self.beside.iter().map(|beside| (beside.arm.clone(), None)));
+        all.extend(self.divisor().iter().flat_map(Check::operands));
         all.extend(self.order.iter().flatten().map(|name| split(name)));
         all
+    }
+
+    /// What is measured `beside`, as a check of its own.
+    fn divisor(&self) -> Option<Check> {
+        let beside = self.beside.as_ref()?;
+        Some(Check {
+            arm: Some(beside.arm.clone()),
+            x: beside.x.clone(),
+            over: beside.over.clone(),
+            over_x: beside.over_x.clone(),
+            less: None,
+            having: None,
+            beside: None,
+            ..self.clone()
+        })
     }
 
     /// # Errors
@@ -294,7 +318,7 @@ impl Check {
     fn value(&self, rows: &[Row], metric: &str) -> Option<f64> {
         if let Some(beside) = &self.beside {
             let value = Check { beside: None, ..self.clone() }.value(rows, metric)?;
-            let value = value / self.join(select(rows, &beside.metric, &beside.arm, None))?;
+            let value = value / self.divisor()?.value(rows, &beside.metric)?;
             return value.is_finite().then_some(value);
         }
         if let Some(order) = &self.order {
@@ -445,6 +469,19 @@ mod tests {
         assert_eq!(check("c").judge(&rows, "mb_s").value, Some(1.0));
         assert_eq!(check("c").operands().last(), Some(&("c".to_string(), None)));
         assert_eq!(check("a").judge(&rows, "mb_s").value, None, "it was not measured there");
+    }
+
+    #[test]
+    fn two_ratios_are_compared() {
+        let at = |arm: &str, x: &str, value: f64| row(arm, Some(x), 0, value);
+        let rows = [at("a", "1", 30.0), at("b", "1", 10.0), at("a", "64", 50.0), at("b", "64", 10.0)];
+        let beside = |x: &str| format!("beside={{metric='mb_s', arm='a', x='{x}', over='b'}}");
+        let check =
+            |x: &str| check(&format!("name='x'\narm='a'\nx='64'\nover='b'\n{}\nis='>'\ntarget=1", beside(x)));
+        assert_eq!(check("1").judge(&rows, "mb_s").value, Some(5.0 / 3.0));
+        assert_eq!(check("2").judge(&rows, "mb_s").value, None);
+        let read = |arm: &str, x: &str| (arm.to_string(), Some(x.to_string()));
+        assert_eq!(check("1").operands(), [read("a", "64"), read("b", "64"), read("a", "1"), read("b", "1")]);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub(super) fn account(row: &mut Row, traces: &[PathBuf]) -> Result<(), Fault> {
     row.metrics.insert("seq_bytes_le_128k".into(), upto(128 << 10));
     row.metrics.insert("seq_bytes_le_384k".into(), upto(384 << 10));
     row.metrics.insert("seq_bytes_le_576k".into(), upto(576 << 10));
+    row.metrics.insert("seq_bytes_lt_1792k".into(), upto((1792 << 10) - 1));
     row.metrics.insert("seq_bytes_gt_1920k".into(), 1.0 - upto(1920 << 10));
     let mut seen = 0;
     let cdf = lengths.iter().map(|(length, bytes)| {

@@ -19,6 +19,7 @@ macro_rules! scenarios {
 scenarios![
     "ahead-of-need",
     "any-disk",
+    "asap-drives",
     "asap-fig1",
     "asap-fig10",
     "asap-fig5",

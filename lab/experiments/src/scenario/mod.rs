@@ -291,6 +291,9 @@ pub struct Quick {
     pub memory: Option<Bytes>,
     /// No more drawn machines than this.
     pub machines: Option<u32>,
+    /// Options of the simulator, after the scenario's own (`sim.args`).
+    #[serde(default)]
+    pub sim: Vec<String>,
 }
 
 fn one() -> u32 {
@@ -406,6 +409,7 @@ impl Scenario {
         self.memory = quick.memory.unwrap_or(self.memory);
         self.library.times_memory = quick.times_memory.unwrap_or(self.library.times_memory);
         self.load.shorten(quick.warmup_s, quick.duration_s);
+        self.sim.args.extend(quick.sim);
         if let Some(files) = quick.files {
             self.load.set_files(files);
         }

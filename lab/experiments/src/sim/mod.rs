@@ -346,9 +346,11 @@ fn account(row: &mut Row, answer: &Value) {
     let number = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_f64);
     let sum = |path: &str| disks.iter().filter_map(|d| number(d, path)).sum::<f64>();
     let bytes = sum("/stats/read_bytes");
-    for name in ["seq_bytes_le_128k", "seq_bytes_le_384k", "seq_bytes_le_576k", "seq_bytes_gt_1920k"] {
+    let lengths = ["le_128k", "le_384k", "le_576k", "lt_1792k", "gt_1920k"];
+    for name in lengths.map(|length| format!("seq_bytes_{length}")) {
         if bytes > 0.0 {
-            row.metrics.insert(name.into(), sum(&format!("/stats/{name}")) / bytes);
+            let share = sum(&format!("/stats/{name}")) / bytes;
+            row.metrics.insert(name, share);
         }
     }
     for (name, path) in [
@@ -405,6 +407,9 @@ fn account(row: &mut Row, answer: &Value) {
     let size = answer.pointer("/engines/0/size/size").and_then(Value::as_f64);
     if let Some(size) = size {
         row.metrics.insert("prefetch_mib".into(), size / f64::from(1 << 20));
+    }
+    if let Some(size) = number(answer, "/load/size_cut") {
+        row.metrics.insert("cut_to_mib".into(), size / f64::from(1 << 20));
     }
     for name in ["engines", "cache"] {
         row.raw.insert(name.into(), answer[name].clone());

@@ -410,6 +410,14 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_run_has_the_options_of_its_section() {
+        let (_, scenario) = scenario::find("circus-fig8").unwrap();
+        let line = |s: Scenario| arguments(&s, &s.points()[0], 0).join(" ");
+        assert!(line(scenario.clone()).ends_with("--trials 3 --with time=7200,until=0.05"));
+        assert!(line(scenario.quickened()).ends_with("--trials 1 --with time=600,until=0.05"));
+    }
+
+    #[test]
     fn what_an_arm_says_itself_wins() {
         let mut words = Words::default();
         words.put("--memory", "1GiB");

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::RUNS;
 use crate::circus::conclusions::{Conclusion, conclusions};
 use crate::circus::figures::{self, Figure, FigurePoint};
-use crate::circus::{Class, LINKS, Setup, Trials, trials, trials_until};
+use crate::circus::{CircusReport, Class, LINKS, Setup, Trials, trials, trials_until};
 use seekless_model::with::WithOption;
 
 /// Virtual time measured at most: beyond a day nothing new happens.
@@ -362,7 +362,7 @@ fn row(p: &FigurePoint, r: &Trials) -> Value {
                 "mb_per_s": class.rate / 1e6,
                 "share": class.share,
                 "undisturbed_s": p.setup.undisturbed(class).as_secs_f64(),
-                "mean_s": r.mean(|r| r.classes[i].mean_s),
+                "mean_s": mean_time(r, |r| r.classes[i].mean_s),
                 "p95_s": r.mean(|r| r.classes[i].p95_s),
                 "downloads": r.reports.iter().map(|r| r.classes[i].downloads).sum::<u64>(),
             })
@@ -387,8 +387,8 @@ fn row(p: &FigurePoint, r: &Trials) -> Value {
         "disk_mb_per_s": r.mean(|r| r.disk) / 1e6,
         "disk_busy": r.mean(|r| r.disk_busy),
         "reads_per_s": r.mean(|r| r.reads),
-        "miss_ratio": r.mean(crate::circus::CircusReport::miss_ratio),
-        "download_s": r.mean(|r| r.download_s),
+        "miss_ratio": r.mean(CircusReport::miss_ratio),
+        "download_s": mean_time(r, |r| r.download_s),
         "downloads": r.reports.iter().map(|r| r.downloads).sum::<u64>(),
         "concurrent": r.mean(|r| r.concurrent),
         "outside": r.mean(|r| r.outside),
@@ -396,6 +396,11 @@ fn row(p: &FigurePoint, r: &Trials) -> Value {
         "classes": classes,
         "published": published,
     })
+}
+
+/// Mean of a time over the trials. Nothing where no download ended in one of them: zero is no time.
+fn mean_time(trials: &Trials, of: impl Fn(&CircusReport) -> f64) -> Option<f64> {
+    trials.reports.iter().all(|report| of(report) > 0.0).then(|| trials.mean(of))
 }
 
 fn as_text(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Conclusion]) -> String {
@@ -441,7 +446,7 @@ fn as_text(args: &CircusArgs, figure: &Figure, results: &[Trials], checks: &[Con
             format!("{network:.1}{spread}"),
             format!("{:.1}", r.mean(|r| r.disk) / 1e6),
             format!("{:.0} %", r.mean(|r| r.disk_busy) * 100.0),
-            format!("{:.3}", r.mean(crate::circus::CircusReport::miss_ratio)),
+            format!("{:.3}", r.mean(CircusReport::miss_ratio)),
             times.join(" / "),
             format!("{:.0}", r.mean(|r| r.concurrent)),
             said.join("; "),

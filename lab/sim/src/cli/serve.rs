@@ -613,25 +613,32 @@ pub(super) fn run(args: &ServeArgs) -> Result<Exit, Fault> {
     if let (Value::Object(all), Value::Object(extra)) = (&mut load, extra) {
         all.extend(extra);
     }
+    let reuse = report.reuse();
     let value = json!({
         "load": load,
         "disks": report.disks_json(),
         "engines": report.engines_json(),
         "cache": report.cache,
-        "reuse": { "used_bytes": report.reuse.used, "read_bytes": report.reuse.read, "lru_bytes": report.reuse.lru,
-                   "min_bytes": report.reuse.min, "closed": report.reuse.closed() },
+        "reuse": { "used_bytes": reuse.used, "read_bytes": reuse.read, "lru_bytes": reuse.lru,
+                   "min_bytes": reuse.min, "closed": reuse.closed() },
         "calls": { "under_1ms": report.calls.0, "under_0_1ms": report.calls.1, "p99_ms": report.calls.2,
                    "cdf": report.calls_cdf },
         "library": { "files": catalogue.videos().len(), "bytes": catalogue.total().0 },
         "events": report.events,
     });
     seekless_output::give(args.json.path(), &value, || {
-        text(&args.load, model.standby.is_some(), &report, &value)
+        text(&args.load, model.standby.is_some(), &report, &reuse, &value)
     })?;
     Ok(Exit::Ok)
 }
 
-fn text(args: &LoadArgs, stops: bool, report: &serving::Report, value: &Value) -> String {
+fn text(
+    args: &LoadArgs,
+    stops: bool,
+    report: &serving::Report,
+    reuse: &serving::Reuse,
+    value: &Value,
+) -> String {
     let mut out = String::new();
     if let Some(rate) = value.pointer("/load/max_per_s").and_then(Value::as_f64) {
         let _ = writeln!(out, "maximum rate: {rate:.1} requests/s");
@@ -752,15 +759,14 @@ fn text(args: &LoadArgs, stops: bool, report: &serving::Report, value: &Value) -
         c.evicted_used >> 8,
         c.evicted_unused >> 8
     );
-    let r = &report.reuse;
-    let of_used = |bytes: u64| bytes as f64 / r.used.max(1) as f64;
-    let closed = r.closed().map(|closed| format!("; {:.0} % of the gap closed", closed * 100.0));
+    let of_used = |bytes: u64| bytes as f64 / reuse.used.max(1) as f64;
+    let closed = reuse.closed().map(|closed| format!("; {:.0} % of the gap closed", closed * 100.0));
     let _ = writeln!(
         out,
         "reuse: {:.3} bytes read for a byte used; least recently used {:.3}, Belady's optimum {:.3}{}",
-        of_used(r.read),
-        of_used(r.lru),
-        of_used(r.min),
+        of_used(reuse.read),
+        of_used(reuse.lru),
+        of_used(reuse.min),
         closed.unwrap_or_default(),
     );
     for (i, e) in report.engines.iter().enumerate() {

@@ -216,6 +216,11 @@ impl PageCache {
         &self.uses
     }
 
+    /// Takes them out.
+    pub fn take_uses(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.uses)
+    }
+
     /// Pages in memory that nobody has used yet.
     pub fn unused(&self) -> u64 {
         self.unused_pages

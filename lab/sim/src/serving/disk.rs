@@ -118,6 +118,8 @@ pub struct DiskStats {
     pub seq_bytes_le_384k: u64,
     /// Of at most 576 KiB.
     pub seq_bytes_le_576k: u64,
+    /// Of less than 1792 KiB.
+    pub seq_bytes_lt_1792k: u64,
     /// Of more than 1920 KiB.
     pub seq_bytes_gt_1920k: u64,
     /// What each spindle of a set did, in the drives' own time; empty for a single drive.
@@ -581,6 +583,7 @@ impl Disk {
         s.seq_bytes_le_128k += if n <= 128 << 10 { n } else { 0 };
         s.seq_bytes_le_384k += if n <= 384 << 10 { n } else { 0 };
         s.seq_bytes_le_576k += if n <= 576 << 10 { n } else { 0 };
+        s.seq_bytes_lt_1792k += if n < 1792 << 10 { n } else { 0 };
         s.seq_bytes_gt_1920k += if n > 1920 << 10 { n } else { 0 };
     }
 

@@ -43,5 +43,5 @@ pub use disk::DiskStats;
 pub use machine::run;
 pub use node::{Look, back, hit_ratio};
 pub(crate) use profile::profile_of;
-pub use record::{RecorderReport, Report, WriterReport};
+pub use record::{RecorderReport, Report, Reuse, WriterReport};
 pub use search::{Found, Step, search, search_missed};

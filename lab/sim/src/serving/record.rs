@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use seekless_base::Nanos;
 use seekless_policy::Stats;
+use seekless_policy::sizing::controller::Params;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -37,6 +38,10 @@ pub(crate) struct Recorder {
     least: Known,
     /// Bytes handed over in each second.
     pub(crate) seconds: Vec<u64>,
+    /// Prefetch size of the first engine when it was last looked at.
+    size_seen: u64,
+    /// Prefetch size to which it was first cut.
+    size_cut: Option<u64>,
 }
 
 /// What is known of a request when it comes.
@@ -81,6 +86,18 @@ impl Recorder {
             sessions: Sessions::default(),
             least: Known::default(),
             seconds: Vec::new(),
+            size_seen: 0,
+            size_cut: None,
+        }
+    }
+
+    /// Looks at the prefetch size until it is cut: until it falls by more than a step at once. The gradient
+    /// moves by a step at a time, so only evictions cut it.
+    pub(crate) fn see_size(&mut self, size: impl FnOnce() -> u64) {
+        if self.size_cut.is_none() {
+            let (before, now) = (self.size_seen, size());
+            self.size_seen = now;
+            self.size_cut = (before > now + Params::default().step_size.0).then_some(now);
         }
     }
 
@@ -193,20 +210,44 @@ pub struct Reuse {
     pub min: u64,
 }
 
-impl Reuse {
-    pub(crate) fn of(cache: &PageCache, from: usize, used: u64, counts: &Counts) -> Reuse {
-        let block = BLOCK_PAGES * PAGE;
-        let blocks: Vec<u64> = cache.uses().iter().map(|&block| u64::from(block)).collect();
-        let capacity = (cache.limit() / BLOCK_PAGES) as usize;
-        let lru = oracle::misses(Replacement::Lru, &blocks, capacity, from).unwrap_or(0);
-        Reuse {
+/// What readers used, from which [`Reuse`] is reckoned where somebody asks for it: of the runs of a search
+/// that is one, and it takes longer than all else at the end of a run.
+#[derive(Clone, Debug)]
+pub struct Uses {
+    blocks: Vec<u32>,
+    /// Index of the first after the warm-up.
+    from: usize,
+    /// Of the cache, blocks.
+    capacity: usize,
+    used: u64,
+    read: u64,
+}
+
+impl Uses {
+    pub(crate) fn of(cache: &mut PageCache, from: usize, used: u64, counts: &Counts) -> Uses {
+        Uses {
+            blocks: cache.take_uses(),
+            from,
+            capacity: (cache.limit() / BLOCK_PAGES) as usize,
             used,
             read: counts.inserted.saturating_sub(counts.never_used()) * PAGE,
-            lru: lru * block,
-            min: oracle::optimal_misses(&blocks, capacity, from) * block,
         }
     }
 
+    fn reuse(&self) -> Reuse {
+        let block = BLOCK_PAGES * PAGE;
+        let blocks: Vec<u64> = self.blocks.iter().map(|&block| u64::from(block)).collect();
+        let lru = oracle::misses(Replacement::Lru, &blocks, self.capacity, self.from).unwrap_or(0);
+        Reuse {
+            used: self.used,
+            read: self.read,
+            lru: lru * block,
+            min: oracle::optimal_misses(&blocks, self.capacity, self.from) * block,
+        }
+    }
+}
+
+impl Reuse {
     /// Part of the gap between the two that is closed: 0 as the one that evicts by past use, 1 as the one
     /// that knows the future. `None` where there is no gap of a hundredth of the bytes used.
     pub fn closed(&self) -> Option<f64> {
@@ -258,12 +299,14 @@ pub struct Report {
     pub engines: Vec<Stats>,
     /// The page cache's counters after the warm-up.
     pub cache: Counts,
-    /// What reuse saves.
-    pub reuse: Reuse,
+    /// What readers used; nothing where a program writes, whose pages are used too and are no reader's.
+    pub uses: Option<Uses>,
     /// Megabytes handed over in each second.
     pub series: Vec<f64>,
     /// Events handled.
     pub events: u64,
+    /// Prefetch size to which the first engine's was first cut by evictions.
+    pub size_cut: Option<u64>,
     /// What a file set had beside the load.
     pub file_set: Option<FileSetReport>,
     /// What a writer had beside the load.
@@ -338,13 +381,19 @@ impl Report {
             disks,
             engines,
             cache,
-            reuse: Reuse::default(),
+            uses: None,
             series: r.seconds.iter().map(|b| *b as f64 / 1e6).collect(),
             events,
+            size_cut: r.size_cut,
             file_set: None,
             writer: None,
             looks: Vec::new(),
         }
+    }
+
+    /// What reuse saves.
+    pub fn reuse(&self) -> Reuse {
+        self.uses.as_ref().map_or_else(Reuse::default, Uses::reuse)
     }
 
     /// What a recorder had, if there is one.
@@ -387,6 +436,7 @@ impl Report {
             "startup_ms": self.startup_ms,
             "failures": { "by_kind": { "timeout": self.failures } },
             "series_mb_per_s": self.series,
+            "size_cut": self.size_cut,
             "file_set": self.file_set,
             "writer": self.writer,
         })
@@ -412,5 +462,23 @@ impl Report {
             })
         };
         self.engines.iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_cut_where_it_falls_by_more_than_a_step_at_once() {
+        let step = Params::default().step_size.0;
+        let mut recorder = Recorder::new(Nanos::ZERO);
+        for steps in [16, 17, 16, 15] {
+            recorder.see_size(|| steps * step);
+            assert_eq!(recorder.size_cut, None, "the gradient");
+        }
+        recorder.see_size(|| 6 * step);
+        recorder.see_size(|| 2 * step);
+        assert_eq!(recorder.size_cut, Some(6 * step), "the first time");
     }
 }

@@ -4,7 +4,7 @@
 //! With the whole future known, the block to evict is the one that is asked for again last. No policy of the same size
 //! has fewer misses; what LRU or ARC miss beyond it is what replacement could still gain.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BinaryHeap, HashMap};
 
 use crate::study::cache::{BadCapacity, Cache, Origin, Replacement};
 
@@ -41,32 +41,43 @@ pub fn misses(
 /// Misses of the optimal cache of `capacity` blocks on single-block requests, of those from the `from`th
 /// request on.
 pub fn optimal_misses(blocks: &[u64], capacity: usize, from: usize) -> u64 {
-    // When each request's block is asked for next; never is later than everything.
-    let mut next = vec![usize::MAX; blocks.len()];
-    let mut seen: HashMap<u64, usize> = HashMap::new();
+    // Blocks by small numbers, and when each request's block is asked for next; never is later than all.
+    let mut numbers: HashMap<u64, u32> = HashMap::new();
+    let mut seen: Vec<usize> = Vec::new();
+    let mut requests = vec![(0, usize::MAX); blocks.len()];
     for (i, block) in blocks.iter().enumerate().rev() {
-        if let Some(later) = seen.insert(*block, i) {
-            next[i] = later;
-        }
-    }
-    let mut held: HashMap<u64, usize> = HashMap::new();
-    let mut by_next: BTreeSet<(usize, u64)> = BTreeSet::new();
-    let mut misses = 0;
-    for (i, block) in blocks.iter().enumerate() {
-        if let Some(now) = held.remove(block) {
-            by_next.remove(&(now, *block));
-        } else {
-            misses += u64::from(i >= from);
-            if held.len() >= capacity
-                && let Some((_, victim)) = by_next.pop_last()
-            {
-                held.remove(&victim);
+        let number = *numbers.entry(*block).or_insert(seen.len() as u32);
+        match seen.get_mut(number as usize) {
+            Some(later) => requests[i] = (number, std::mem::replace(later, i)),
+            None => {
+                requests[i] = (number, usize::MAX);
+                seen.push(i);
             }
         }
-        if capacity > 0 {
-            held.insert(*block, next[i]);
-            by_next.insert((next[i], *block));
+    }
+    // For each block in the cache, when it is asked for next.
+    let mut held: Vec<Option<usize>> = vec![None; seen.len()];
+    let mut count = 0;
+    // What was held is not taken out: it is recognised by a time that is no longer the block's.
+    let mut by_next: BinaryHeap<(usize, u32)> = BinaryHeap::new();
+    let mut misses = 0;
+    for (i, &(block, next)) in requests.iter().enumerate() {
+        if held[block as usize].is_none() {
+            misses += u64::from(i >= from);
+            if capacity == 0 {
+                continue;
+            }
+            while count >= capacity {
+                let Some((at, victim)) = by_next.pop() else { break };
+                if held[victim as usize] == Some(at) {
+                    held[victim as usize] = None;
+                    count -= 1;
+                }
+            }
+            count += 1;
         }
+        held[block as usize] = Some(next);
+        by_next.push((next, block));
     }
     misses
 }

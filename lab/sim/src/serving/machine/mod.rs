@@ -28,7 +28,7 @@ use super::config::{Config, Load, Rise, SecondProgram};
 use super::disk::{Disk, Waiter};
 use super::engine::{Engine, REPORT_EVERY};
 use super::readahead::{OnDemand, OpenFile, TwoWindows};
-use super::record::{Known, Recorder, Report, Reuse};
+use super::record::{Known, Recorder, Report, Uses};
 use super::server::Pool;
 use events::EventQueue;
 use file_sets::SetReader;
@@ -442,12 +442,11 @@ impl<'a> Machine<'a> {
         };
         let sessions = matches!(self.config.load, Load::Sessions { .. });
         let report = Report::of(&self.record, now, disks, engines, cache, self.events, sessions);
-        // What a writer writes is used too, and is no reader's.
-        let reuse = match self.writers.is_empty() {
-            true => Reuse::of(&self.cache, self.uses_before, self.record.bytes, &report.cache),
-            false => Reuse::default(),
-        };
-        Report { file_set, writer, reuse, ..report }
+        let uses = self
+            .writers
+            .is_empty()
+            .then(|| Uses::of(&mut self.cache, self.uses_before, self.record.bytes, &report.cache));
+        Report { file_set, writer, uses, ..report }
     }
 
     fn handle(&mut self, event: Ev) {
@@ -481,6 +480,9 @@ impl<'a> Machine<'a> {
             Ev::Memory(e) => {
                 let memory = self.memory_of(e);
                 self.tell(e, Event::MemoryLimit(memory));
+                if e == 0 {
+                    self.record.see_size(|| self.engines[0].policy.stats().size.size);
+                }
                 self.file_sets_have_room(e);
                 self.plan(self.now + REPORT_EVERY, Ev::Memory(e));
             }
