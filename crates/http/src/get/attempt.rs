@@ -7,8 +7,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
-    ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, LOCATION, PROXY_AUTHORIZATION, RANGE,
-    RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT,
+    ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, PROXY_AUTHORIZATION, RANGE, RETRY_AFTER,
+    TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
 use seekless_base::{Exit, Fault};
@@ -17,7 +17,7 @@ use super::connect::{connect, wants_login};
 use super::part::PartFile;
 use super::place::Place;
 use super::proxy::Proxy;
-use super::{Options, Outcome, Progress};
+use super::{Options, Outcome, Progress, redirect};
 use crate::digest::{self, Hasher};
 use crate::multipart::{Found, Reader};
 use crate::prefer::{ANY_ORDER, PREFER, PREFERENCE_APPLIED};
@@ -117,7 +117,12 @@ pub(crate) async fn attempt(
         | StatusCode::FOUND
         | StatusCode::SEE_OTHER
         | StatusCode::TEMPORARY_REDIRECT
-        | StatusCode::PERMANENT_REDIRECT => return Err(moved(place, response.headers())),
+        | StatusCode::PERMANENT_REDIRECT => {
+            return Err(match redirect::target(place, response.headers()) {
+                Ok(to) => Trouble::Moved(Box::new(to)),
+                Err(why) => fatal(why),
+            });
+        }
         StatusCode::RANGE_NOT_SATISFIABLE if resuming => {
             return Err(Trouble::Changed("the file became shorter on the server".into()));
         }
@@ -231,14 +236,6 @@ fn ranges(missing: Option<&[Span]>, any_order: bool) -> Option<String> {
         }
     };
     Some(format!("bytes={text}"))
-}
-
-fn moved(from: &Place, headers: &HeaderMap) -> Trouble {
-    match headers.get(LOCATION).map(|location| from.moved(location.as_bytes())) {
-        Some(Ok(to)) => Trouble::Moved(Box::new(to)),
-        Some(Err(why)) => fatal(why),
-        None => fatal("it is moved, but the server does not say where to"),
-    }
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

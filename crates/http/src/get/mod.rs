@@ -13,6 +13,7 @@ mod connect;
 mod part;
 mod place;
 mod proxy;
+mod redirect;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,9 +29,7 @@ use self::part::{Checked, PartFile};
 pub use self::place::Place;
 pub(crate) use self::place::shown;
 pub use self::proxy::Proxies;
-
-/// Redirects followed for one URL.
-const REDIRECTS_MAX: usize = 10;
+use self::redirect::REDIRECTS_MAX;
 
 /// First pause before another attempt; doubled each time, up to the longest.
 const PAUSE: Duration = Duration::from_millis(500);
