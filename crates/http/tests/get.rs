@@ -764,7 +764,7 @@ fn servers_that_contradict_themselves_are_not_believed() {
     }
     let coded = "HTTP/1.1 200 OK\nTransfer-Encoding: gzip, chunked\nETag: \"a\"";
     let twice = "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Encoding: identity\nContent-Encoding: br";
-    for (head, said) in [(coded, "coding nobody asked for (gzip)"), (twice, "encoding it (br)")] {
+    for (head, said) in [(coded, "coding that was not requested (gzip)"), (twice, "encoded (br)")] {
         let server = fake(vec![says(head, b"3\r\nabc\r\n0\r\n\r\n")]);
         let fault = fetch(&url(&server), &target).unwrap_err();
         assert!(fault.message.contains(said) && !target.exists(), "{fault}");
@@ -839,7 +839,7 @@ fn the_wrong_scheme_is_said_in_words() {
     // A server of TLS answers an alert, or hangs up.
     let alert = fake(vec![Box::new(|_| b"\x15\x03\x01\x00\x02\x02\x46".to_vec())]);
     let fault = fetch_with(&url(&alert), &target, &own).unwrap_err();
-    assert!(fault.message.contains("is it https://"), "{fault}");
+    assert!(fault.message.contains("expect https://"), "{fault}");
     plain.stop();
 }
 

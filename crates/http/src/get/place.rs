@@ -33,8 +33,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A URL as it may be shown and saved: without name and password, and as one line. One without them stays as
-/// it is.
+/// A URL that may be shown and saved: one line, without name and password.
 pub(crate) fn shown(text: &str) -> String {
     let text: String = text
         .chars()
@@ -63,12 +62,12 @@ impl Place {
         }
         let url = Url::parse(text).map_err(|e| match e {
             url::ParseError::EmptyHost => usage("names no host"),
-            _ => usage("is no URL"),
+            _ => usage("is not a URL"),
         })?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(usage("is neither http nor https"));
         }
-        // Browsers take `http:///host/x` for `http://host/x`. Whoever writes it means a file, or forgot
+        // Browsers read `http:///host/x` as `http://host/x`. A user who writes it means a file, or forgot
         // something.
         let behind = text.trim_start().get(url.scheme().len() + 1..).unwrap_or_default();
         if behind.strip_prefix("//").is_none_or(|host| host.starts_with(['/', '\\'])) {
@@ -124,12 +123,12 @@ impl Place {
         format!("{}:{}", self.url.host_str().unwrap_or_default(), self.port())
     }
 
-    /// What a server is asked for.
+    /// The request target for a server.
     pub(crate) fn target(&self) -> &str {
         &self.url[Position::BeforePath..Position::AfterQuery]
     }
 
-    /// What a proxy is asked for.
+    /// The request target for a proxy.
     pub(crate) fn absolute(&self) -> &str {
         &self.url[..Position::AfterQuery]
     }
@@ -193,7 +192,7 @@ mod tests {
         for other in ["http://i:8080/b", "http://h/b", "https://h:8080/b", "//h:8081/b", "http://h.:8080/b"] {
             assert_eq!(login(other), None, "{other}");
         }
-        // What a server names itself is its own.
+        // The login in a `Location` is for that server.
         assert_eq!(login("http://you:x@i/b").unwrap(), "Basic eW91Ong=");
         assert_eq!(Place::parse("http://me@h/").unwrap().login().unwrap(), "Basic bWU6");
         assert_eq!(Place::parse("http://a%3Ab:c@h/").unwrap_err().exit, Exit::Usage);

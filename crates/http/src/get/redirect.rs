@@ -44,7 +44,7 @@ impl Place {
                 .collect(),
         };
         let to =
-            self.url.join(&text).map_err(|e| format!("it is moved to {}, which is no URL ({e})", said()))?;
+            self.url.join(&text).map_err(|e| format!("it is moved to {}, which is not a URL ({e})", said()))?;
         match (self.url.scheme(), to.scheme()) {
             ("https", "http") => {
                 return Err(format!("it is moved from https to {}, which is not followed", said()));
@@ -101,10 +101,10 @@ mod tests {
             ("c:d", "it is moved to c:d, which is neither http nor https"),
             ("mailto:x", "it is moved to mailto:x, which is neither http nor https"),
             ("file:///etc/passwd", "it is moved to file:///etc/passwd, which is neither http nor https"),
-            ("http://", "it is moved to http://, which is no URL (empty host)"),
+            ("http://", "it is moved to http://, which is not a URL (empty host)"),
             (
                 "http://u:p@h h/",
-                "it is moved to http://h h/, which is no URL (invalid international domain name)",
+                "it is moved to http://h h/, which is not a URL (invalid international domain name)",
             ),
         ] {
             assert_eq!(to("http://h:1/a/b?q", location.as_bytes()), leads, "{location}");
