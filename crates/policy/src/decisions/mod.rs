@@ -1,5 +1,4 @@
-//! A decision log: what went into a [`DiskEngine`](crate::DiskEngine) and what came out, as lines
-//! of text.
+//! A decision log: the events and actions of a [`DiskEngine`](crate::DiskEngine) as lines of text.
 //!
 //! ```text
 //! seekless-decisions 8                        first line: the format's version
@@ -14,8 +13,8 @@
 //! 0 59700000000 - close 2049:131
 //! ```
 //!
-//! A line: number of the disk, nanoseconds since its engine began, `+` for an event or `-` for an action, its
-//! word, its fields. Files are `device:inode`, addresses sectors or `?`. Optional ends of a line:
+//! A line has the number of the disk, nanoseconds since its engine began, `+` for an event or `-` for an
+//! action, a word, and fields. Files are `device:inode`, addresses are sectors or `?`. A line may end with:
 //!
 //! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
 //!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it,
@@ -25,9 +24,9 @@
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
 //! - what was found of a read, or is gone: `from OFFSET` unless that is 0.
 //!
-//! Lines that begin with `#` are remarks. A fresh engine of the same settings, fed the events of one disk at
-//! their times and polled wherever the log polled, gives the same actions. A log that was cut replays up to
-//! there.
+//! Lines that begin with `#` are comments. A new engine with the same settings that gets the events of one
+//! disk at their times, and is polled wherever the log was, produces the same actions. A truncated log
+//! replays up to its end.
 //!
 //! Must not know: files, paths, clocks.
 use alloc::boxed::Box;
@@ -45,22 +44,22 @@ use crate::{
 /// The first line of a log.
 pub const FIRST_LINE: &str = "seekless-decisions 8";
 
-/// What first lines of every version begin with.
+/// The beginning of first lines of every version.
 pub const FORMAT: &str = "seekless-decisions ";
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// A disk begins: its name and settings.
     Disk {
         /// Kernel name; one word.
         name: String,
-        /// As the engine was made with.
+        /// The settings of the engine.
         config: Box<Config>,
     },
-    /// Went in.
+    /// An event.
     Event(Event),
-    /// Came out.
+    /// An action.
     Action(Action),
 }
 
@@ -69,13 +68,13 @@ pub enum Entry {
 pub struct Line {
     /// Which of the log's disks.
     pub disk: u32,
-    /// Since its engine began.
+    /// Time since its engine began.
     pub at: Nanos,
-    /// What happened.
+    /// The event or action.
     pub entry: Entry,
 }
 
-/// A line that is none, with what is wrong with it.
+/// A malformed line, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub &'static str);
 
@@ -172,7 +171,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
     }
 }
 
-/// Nothing where nothing is known.
+/// Empty if nothing is known.
 fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     if let Some(deadline) = demand.deadline {
         write!(f, " deadline {}", deadline.0)?;
@@ -233,7 +232,7 @@ fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
     }
 }
 
-/// The words of a line, one after the other.
+/// The words of a line, in order.
 struct Words<'a>(core::str::SplitAsciiWhitespace<'a>);
 
 impl Words<'_> {
@@ -385,7 +384,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "in-flight" => Event::InFlight(w.number()? as usize),
         "writes" => {
             let (waiting, bytes) = (w.number()?, w.number()?);
-            // Of an older log; nothing goes by it any more.
+            // Used by older logs; it is ignored now.
             let _ = w.last("synced", "a report of writes ends there")?;
             Event::Writes(Writes { waiting, bytes })
         }
