@@ -267,7 +267,7 @@ mod tests {
         assert!(fault(&["--parameter", "start-size=1B"]).contains("4KiB to --size-max"));
         assert!(fault(&["--parameter", "step-size=0B"]).contains("step-size"));
         assert!(fault(&["--parameter=score-deflation-factor=2"]).contains("score-deflation-factor"));
-        // Said of a size that is not even automatic, before anybody relies on it.
+        // Reported even if the size is not automatic, before the value is relied on.
         assert!(fault(&["--prefetch", "4MiB", "--parameter", "adjust-evict=200"]).contains("adjust-evict"));
         assert!(fault(&["--size-max", "8KiB"]).starts_with("--size-max = 8KiB is out of range"));
     }
@@ -356,7 +356,7 @@ mod tests {
         assert!(!Words::command().render_long_help().to_string().contains("--stalled"));
     }
 
-    /// The parameters of the papers stand in the manual page and in `seekless config --show`.
+    /// The manual page and `seekless config --show` have the papers' parameters.
     #[test]
     fn help_shows_what_people_use_and_no_parameter_of_the_papers() {
         let short = Words::command().render_help().to_string();
