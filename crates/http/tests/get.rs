@@ -263,15 +263,15 @@ fn lies_and_failures_end_in_one_line_and_no_file() {
     let cases: Vec<(&str, &'static str, &'static [u8], &str)> = vec![
         ("not found", "HTTP/1.1 404 Not Found\nContent-Length: 0", b"", "404"),
         ("too short", "HTTP/1.1 200 OK\nContent-Length: 10", b"abc", "connection"),
-        ("no length", "HTTP/1.1 200 OK", b"abc", "nothing can be verified"),
+        ("no length", "HTTP/1.1 200 OK", b"abc", "cannot be verified"),
         ("wrong digest", digest_head, b"abc", "digest"),
         ("wrong content digest", content_head, b"abc", "digest"),
-        ("encoded", "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Encoding: gzip", b"abc", "encoding"),
-        ("endless move", "HTTP/1.1 302 Found\nLocation: /f\nContent-Length: 0", b"", "circle"),
+        ("encoded", "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Encoding: gzip", b"abc", "encoded"),
+        ("endless move", "HTTP/1.1 302 Found\nLocation: /f\nContent-Length: 0", b"", "too many redirects"),
         ("size changes", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n--b\r\nContent-Range: bytes 1-1/6\r\n\r\nb\r\n--b--\r\n", "chang"),
         ("part without a place", part, b"--b\r\n\r\nabc\r\n--b--\r\n", "no known place"),
         ("part longer than it says", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\nabc\r\n--b--\r\n", "long as they say"),
-        ("the same part for ever", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n--b--\r\n", "before the file was whole"),
+        ("the same part for ever", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n--b--\r\n", "before the file was complete"),
         ("unavailable", "HTTP/1.1 503 Busy\nRetry-After: 0\nContent-Length: 0", b"", "503"),
         ("garbage", "SMTP ready\n", b"", "no answer"),
     ];
@@ -559,7 +559,7 @@ fn a_file_is_found_wherever_its_server_says_it_is() {
             .unwrap_or_else(|e| panic!("{name}: {e}"));
         fs::remove_file(&target).unwrap();
     }
-    for (name, said) in [("mail", "neither http nor https"), ("loop", "circle")] {
+    for (name, said) in [("mail", "neither http nor https"), ("loop", "too many redirects")] {
         let fault = fetch(&format!("http://{}/dir/{name}", server.address), &target).unwrap_err();
         assert!(fault.message.contains(said) && !fault.message.contains('\n'), "{fault}");
     }
@@ -604,7 +604,7 @@ fn a_name_and_password_log_in_and_go_to_no_other_server() {
     }
     for (url, said) in [
         (login("no"), "does not take the name and password"),
-        (login("locked"), "go to no other"),
+        (login("locked"), "does not get the name and password"),
         (format!("http://{}/no", server.address), "give a name and password in the URL"),
     ] {
         let fault = fetch(&url, &target).unwrap_err();
