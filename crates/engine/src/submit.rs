@@ -1,9 +1,9 @@
 //! How a call enters the engine, from any door.
 //!
-//! A door makes a [`ForwardedCall`] from what it receives (a frame, an event of the kernel, an HTTP request) and
-//! submits it ([`Engine::submit`]). This module decides which bytes the call waits for, which disk they are
-//! on, what of them is in memory, and what to request from the disk thread. Meanwhile it asks the door for
-//! what only the door knows ([`Door`]).
+//! A door makes a [`ForwardedCall`] from what it receives (a frame, an event of the kernel, an HTTP request)
+//! and submits it ([`Engine::submit`]). This module decides which bytes the call waits for, which disk they
+//! are on, what of them is in memory, and what to request from the disk thread. Meanwhile it asks the door
+//! for what only the door knows ([`Door`]).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};

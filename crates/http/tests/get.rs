@@ -202,8 +202,8 @@ fn an_interrupted_download_goes_on_where_it_was() {
     assert_eq!(fs::read(&target).unwrap(), b"0123456789");
 }
 
-/// A server that names neither tag nor date may send parts of a file that changed in between: nothing is put together from
-/// two answers.
+/// A server that names neither tag nor date may send parts of a file that changed in between: nothing is put
+/// together from two answers.
 #[test]
 fn without_a_validator_nothing_is_joined() {
     let dir = tempfile::tempdir().unwrap();
@@ -401,7 +401,8 @@ fn over_tls_with_http_1_and_2_a_new_certificate_and_a_wrong_one() {
     server.stop();
 }
 
-/// A server that answers every request with `head`, and then with what `more` gives until the client has had enough.
+/// A server that answers every request with `head`, and then with what `more` gives until the client has had
+/// enough.
 fn endless(head: &'static str, more: impl Fn(u64) -> Vec<u8> + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -29,7 +29,8 @@
 //! as given, a sent block as received. A read is ordered when the block is chosen (section 3), and again at
 //! the head of the queue if the block was evicted meanwhile, which makes long queues costly in Figure 15.
 //!
-//! Must not know: the policy of one disk beyond a read's id, descriptors, paths, sockets, threads, clocks, logging.
+//! Must not know: the policy of one disk beyond a read's id, descriptors, paths, sockets, threads, clocks,
+//! logging.
 #![no_std]
 extern crate alloc;
 

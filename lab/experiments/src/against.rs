@@ -69,9 +69,9 @@ fn off(measured: f64, model: f64) -> f64 {
     (measured - model).abs() / model
 }
 
-/// By how much a curve falls that should rise. The tables of the old drives were taken from real ones and are not
-/// smooth (the Ultrastar 18ES: 9 cylinders 1.749 ms, 10 cylinders 1.020 ms, 12 cylinders 1.823 ms); a curve that
-/// never falls can only go through their middle. Zero for every drive with a smooth curve.
+/// By how much a curve falls that should rise. The tables of the old drives were taken from real ones and are
+/// not smooth (the Ultrastar 18ES: 9 cylinders 1.749 ms, 10 cylinders 1.020 ms, 12 cylinders 1.823 ms); a
+/// curve that never falls can only go through their middle. Zero for every drive with a smooth curve.
 fn jag(rising: &[f64]) -> f64 {
     let mut highest = 0.0f64;
     let mut fall = 0.0f64;

@@ -48,8 +48,8 @@ pub struct Check {
     /// Where the paper prints the statement of the check: section, table or figure. Only such checks are
     /// counted as statements of the paper ([`crate::report::statements`]).
     pub source: Option<String>,
-    /// Whether it belongs to the statement of an earlier check with the same quote. The statement holds if all
-    /// its parts hold, and is counted once.
+    /// Whether it belongs to the statement of an earlier check with the same quote. The statement holds if
+    /// all its parts hold, and is counted once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub part: bool,
     /// The parameter that was chosen by looking at what the statement is about, as `docs/CHOSEN.md` names it.

@@ -1,7 +1,7 @@
 //! The highest request rate a server carries without failures.
 //!
-//! The papers' figures are maximum failure-free rates: the highest rate at which fewer than 0.3 % of the sessions
-//! fail (\[L\] section 4), or none (\[A\] section 6.2). Two ways to find it:
+//! The papers' figures are maximum failure-free rates: the highest rate at which fewer than 0.3 % of the
+//! sessions fail (\[L\] section 4), or none (\[A\] section 6.2). Two ways to find it:
 //!
 //! **Ramp.** One run whose rate rises slowly until failures exceed the limit for good. It is fast (a few
 //! minutes) and a single pass over the library, so it suits live comparisons. A server driven over its limit

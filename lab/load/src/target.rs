@@ -106,8 +106,8 @@ impl TargetServer {
         uri
     }
 
-    /// Makes a connection, with a receive buffer of `receive_buffer` bytes if given (the kernel doubles it and uses
-    /// half for its own accounting).
+    /// Makes a connection, with a receive buffer of `receive_buffer` bytes if given (the kernel doubles it
+    /// and uses half for its own accounting).
     ///
     /// # Errors
     /// The system's error.

@@ -568,7 +568,8 @@ mod tests {
         let start = Instant::now();
         submit(&engine, SIZE / 2, 65536, 1, &tell);
         assert_eq!(told.recv_timeout(SOON), Ok((1, true)));
-        // Over 10 ms of seek and half the bytes of a track, a thousandth of that in our time, 20,000 times that.
+        // Over 10 ms of seek and half the bytes of a track, a thousandth of that in our time, 20,000 times
+        // that.
         assert!(start.elapsed() >= Duration::from_millis(100), "{:?}", start.elapsed());
         let stats = engine.stats(false);
         assert!(stats.busy_ns < 100_000_000, "the model's own time does not change: {stats:?}");

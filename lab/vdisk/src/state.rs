@@ -149,7 +149,8 @@ impl DiskDir {
     pub fn try_lock(&self) -> Result<Option<Lock>, Fault> {
         let path = self.lock_path();
         let parent = path.parent().unwrap_or(Path::new("/"));
-        // The process that releases the last lock removes the folders and the lock file (below), possibly now: try again.
+        // The process that releases the last lock removes the folders and the lock file (below), possibly
+        // now: try again.
         let passing =
             |e: &io::Error| matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists);
         let mut met = None;

@@ -42,8 +42,9 @@ const SEND_BUFFER: usize = 256 << 10;
 const SLEEPS_AFTER: Duration = Duration::from_millis(250);
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
-/// How often the heap is trimmed, if at least [`TRIM_FROM`] connections became idle meanwhile: the memory that
-/// they freed is scattered, and the allocator keeps it. For fewer, a walk over the heap costs more than it frees.
+/// How often the heap is trimmed, if at least [`TRIM_FROM`] connections became idle meanwhile: the memory
+/// that they freed is scattered, and the allocator keeps it. For fewer, a walk over the heap costs more than
+/// it frees.
 const TRIM_EVERY: Duration = Duration::from_secs(5);
 const TRIM_FROM: u64 = 256;
 

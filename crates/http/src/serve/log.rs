@@ -179,7 +179,8 @@ fn stamp(at: SystemTime) -> String {
     format!("{day:02}/{}/{year}:{h:02}:{m:02}:{s:02} +0000", MONTHS[month as usize - 1])
 }
 
-/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap day comes last.
+/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap day comes
+/// last.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

@@ -77,7 +77,8 @@ impl Drop for Copy {
     }
 }
 
-/// Reads what is in memory at `offset`, at most `most` bytes and [`COPY_MAX`], without waiting; `None` if that is nothing.
+/// Reads what is in memory at `offset`, at most `most` bytes and [`COPY_MAX`], without waiting; `None` if
+/// that is nothing.
 ///
 /// # Errors
 /// A read error of the disk, or the end of the file where data should be.

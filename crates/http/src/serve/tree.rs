@@ -265,7 +265,8 @@ fn refusal(error: Errno) -> OpenError {
     }
 }
 
-/// Whether this machine has `openat2` (Linux 5.6; some sandboxes hide it). Without it nothing can be served safely.
+/// Whether this machine has `openat2` (Linux 5.6; some sandboxes hide it). Without it nothing can be served
+/// safely.
 pub(crate) fn supported() -> bool {
     rustix::fs::openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
         .is_ok()

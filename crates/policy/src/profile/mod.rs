@@ -1,14 +1,14 @@
 //! The costs of a disk: seek time by distance, transfer rate by place, the time of a turn, and the overhead
 //! of a command before anything moves.
 //!
-//! \[C\] section 2 needs two mappings, measured once a disk: from seek distance to seek time, and from place to
-//! sequential transfer rate (its Figure 2). [`DiskProfile`] holds them; [`Procedure`] measures them; the text of a
-//! stored one is [`StoredProfile`].
+//! \[C\] section 2 needs two mappings, measured once a disk: from seek distance to seek time, and from place
+//! to sequential transfer rate (its Figure 2). [`DiskProfile`] holds them; [`Procedure`] measures them; the
+//! text of a stored one is [`StoredProfile`].
 //!
-//! Distance is kept as a part of the disk's *radius*, not of its addresses. Outer tracks hold more sectors than inner
-//! ones, so the same number of sectors is fewer cylinders outside than inside; but since every track takes one turn,
-//! the rate curve itself tells how many tracks a range of addresses fills (`integral of d(address) / rate`). With that
-//! one curve holds for the whole disk.
+//! Distance is kept as a part of the disk's *radius*, not of its addresses. Outer tracks hold more sectors
+//! than inner ones, so the same number of sectors is fewer cylinders outside than inside; but since every
+//! track takes one turn, the rate curve itself tells how many tracks a range of addresses fills (`integral of
+//! d(address) / rate`). With that one curve holds for the whole disk.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging. The driver tells [`Procedure`] how
 //! long each read took.
@@ -226,11 +226,11 @@ impl DiskProfile {
         self.mean_seek_among(1)
     }
 
-    /// Mean seek time when the nearest of `waiting` evenly spread addresses in the direction of a sweep is served
-    /// next: distances of an elevator over a full queue. With 1: two independent addresses.
+    /// Mean seek time when the nearest of `waiting` evenly spread addresses in the direction of a sweep is
+    /// served next: distances of an elevator over a full queue. With 1: two independent addresses.
     pub fn mean_seek_among(&self, waiting: u32) -> Nanos {
-        // Density of the distance: 2(1-u) for independent addresses; for a sweep over n points the gap between
-        // neighbours has density n(1-u)^(n-1).
+        // Density of the distance: 2(1-u) for independent addresses; for a sweep over n points the gap
+        // between neighbours has density n(1-u)^(n-1).
         const STEPS: u32 = 400;
         let n = f64::from(waiting.max(1));
         let (mut sum, mut weight) = (0.0, 0.0);

@@ -162,8 +162,8 @@ impl Procedure {
         }
     }
 
-    /// The next read, `None` when there is nothing left to read. Call [`Procedure::done`] or [`Procedure::failed`]
-    /// for each.
+    /// The next read, `None` when there is nothing left to read. Call [`Procedure::done`] or
+    /// [`Procedure::failed`] for each.
     pub fn next(&mut self, now: Nanos) -> Option<Read> {
         self.advance();
         let mut read = match &mut self.stage {

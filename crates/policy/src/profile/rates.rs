@@ -25,8 +25,8 @@ const RATE_STEP: f64 = 0.03;
 /// Number of rounds in which places are added: the outer zones are wide, the innermost may be narrower than a
 /// 60th of the disk.
 const REFINEMENTS: u32 = 2;
-/// Runs at each place; the fastest counts. A gap in the layout, a remapped track or a host that was late can only
-/// slow a run down.
+/// Runs at each place; the fastest counts. A gap in the layout, a remapped track or a host that was late can
+/// only slow a run down.
 const RATE_RUNS: usize = 3;
 /// The two fastest runs must agree to this part; otherwise there are more runs.
 const RATE_AGREE: f64 = 0.02;
@@ -109,8 +109,8 @@ impl Rates {
     pub(super) fn next(&mut self) -> Read {
         if self.run.is_none() {
             let place = self.places.last().copied().unwrap_or(0);
-            // Runs of one place lie apart by 96 MiB (or less on a small disk): neighbouring, but not in one piece
-            // where a virtual disk is made of pieces.
+            // Runs of one place lie apart by 96 MiB (or less on a small disk): neighbouring, but not in one
+            // piece where a virtual disk is made of pieces.
             let apart = (self.options.sectors / 500).min(96 << 11);
             let apart = self.tries as u64 * apart;
             let inner = place > self.options.sectors / 2;

@@ -8,10 +8,11 @@ use seekless_base::{Lba, Nanos};
 pub struct ProcedureOptions {
     /// Capacity in 512-byte sectors.
     pub sectors: u64,
-    /// Sectors of the smallest read the disk takes: 1, or 8 for disks of 4 KiB blocks. At least 1, at most 128.
+    /// Sectors of the smallest read the disk takes: 1, or 8 for disks of 4 KiB blocks. At least 1, at most
+    /// 128.
     pub block: u32,
-    /// Shifts all places a little, so that a second measurement does not find the first one's blocks in the drive's
-    /// buffer.
+    /// Shifts all places a little, so that a second measurement does not find the first one's blocks in the
+    /// drive's buffer.
     pub seed: u64,
 }
 

@@ -7,7 +7,8 @@
 //! and a turn. Eight steps of bisection give the seek to 1/400 of a turn, for which the minimum of reads at
 //! random angles would need four hundred reads.
 //!
-//! Blocks are taken in falling order at both ends, so that neither the drive's buffer nor its look-ahead has them.
+//! Blocks are taken in falling order at both ends, so that neither the drive's buffer nor its look-ahead has
+//! them.
 
 use seekless_base::{Lba, Nanos};
 

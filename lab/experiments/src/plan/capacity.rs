@@ -2,12 +2,12 @@
 //! formula.
 //!
 //! - `N = Rn / Rc` clients of rate `Rc` fill a link of rate `Rn`.
-//! - Accesses are spread evenly over the data, so a cache of size `M` answers a share `M / L` of them (2.1), and the
-//!   network carries at most `1 / (1 - M/L)` times what the disks deliver (Figure 1).
+//! - Accesses are spread evenly over the data, so a cache of size `M` answers a share `M / L` of them (2.1),
+//!   and the network carries at most `1 / (1 - M/L)` times what the disks deliver (Figure 1).
 //! - A disk that positions for `Tpos` before each block of `B` bytes delivers `B / (Tpos + B/Rd)` (Figure 2).
 //! - `D = Rn (1 - M/L) / (B / (Tpos + B/Rd))` disks fill the link (2.2 states it without a cache).
-//! - Between disk and network every client has at least half a block and at most two in memory: `N B / 2` to `2 N B`
-//!   (Figure 3).
+//! - Between disk and network every client has at least half a block and at most two in memory: `N B / 2` to
+//!   `2 N B` (Figure 3).
 
 use seekless_base::Lba;
 use seekless_model::drive::DriveSpec;

@@ -136,8 +136,8 @@ pub struct Library {
     pub size: Option<Bytes>,
     /// Number of videos; if a size is given too, durations are scaled to it.
     pub videos: Option<u32>,
-    /// `videos`, `clips` (media clips), `index` (a search index, which has a size of its own) or `mirror` (of a
-    /// distribution's packages).
+    /// `videos`, `clips` (media clips), `index` (a search index, which has a size of its own) or `mirror` (of
+    /// a distribution's packages).
     #[serde(default = "videos")]
     pub content: String,
     /// Size of every file, in place of drawn durations.

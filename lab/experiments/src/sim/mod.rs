@@ -1,9 +1,9 @@
 //! The simulator as a runner: the same scenario, in virtual time.
 //!
-//! Every run of an arm becomes one `seekless-lab sim` process (the lab knows the simulator only as a command line
-//! and its JSON), as many at once as there are processors ([`Pool`]). A run is deterministic, so a repetition
-//! differs by its seed alone. Rows come out in the order the live runner has them, whatever process ends
-//! first.
+//! Every run of an arm becomes one `seekless-lab sim` process (the lab knows the simulator only as a command
+//! line and its JSON), as many at once as there are processors ([`Pool`]). A run is deterministic, so a
+//! repetition differs by its seed alone. Rows come out in the order the live runner has them, whatever
+//! process ends first.
 //!
 //! A search for the highest rate of sessions begins near the rate of the recorded run, if there is one. Two
 //! runs instead of about ten then confirm that rate, if nothing has changed.

@@ -220,7 +220,8 @@ fn by_path(base: &Setup) -> Vec<FigurePoint> {
             both(&mut points, curve, load.to_string(), &setup);
         }
     }
-    // "Increases by an order of magnitude", ten-fold, from the base case: ten times the file at the rate of a T3 link.
+    // "Increases by an order of magnitude", ten-fold, from the base case: ten times the file at the rate of a
+    // T3 link.
     says(&mut points, |p| !p.sequential && p.curve == "delay+loss" && p.x == "10", "t3_s", "=", 960.0);
     points
 }

@@ -89,7 +89,8 @@ impl From<DoorArg> for config::Door {
     }
 }
 
-/// Serve files from hard disks in virtual time: clients, server, page cache, kernel and drive simulated, Seekless real.
+/// Serve files from hard disks in virtual time: clients, server, page cache, kernel and drive simulated,
+/// Seekless real.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServeArgs {
     /// A drive of `drives/`; give it once for each disk
@@ -340,7 +341,8 @@ impl ServeArgs {
         })
     }
 
-    /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads them.
+    /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads
+    /// them.
     fn forest(&self, model: &Model) -> (Forest, Vec<SourceFile>) {
         let files = sources::files(model.files, self.library.catalogue_seed);
         (Forest::new(2 * self.load.closed.clients, &files), files)
@@ -492,8 +494,8 @@ impl EngineArgs {
         Ok(Some(EngineConfig { door, policy, single_queue, next_files, tells_bitrates, window, preads }))
     }
 
-    /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output would
-    /// look like a result.
+    /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output
+    /// would look like a result.
     fn nothing_for_seekless(&self, model: &Model) -> Result<(), Fault> {
         let p = &self.policy;
         let options = [

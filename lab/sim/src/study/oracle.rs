@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        // 1 2 3 miss; 3 replaces 2 (asked for later than 1); 1 hits; 2 misses for 3 or 1, either never asked for again but 3.
+        // 1 2 3 miss; 3 replaces 2 (asked for later than 1); 1 hits; 2 misses for 3 or 1, either never asked
+        // for again but 3.
         assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2, 0), 4);
         assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 3, 0), 3);
         assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2, 3), 1, "of the second round");

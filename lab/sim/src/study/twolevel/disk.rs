@@ -10,7 +10,8 @@ const MERGED_BYTES_MAX: u64 = 512 << 10;
 /// Number of waiting requests from which on everything merges: with this many, saving a request is worth more
 /// than an answer a few milliseconds earlier.
 const BACKLOG: u64 = 4;
-/// Bits of a block key that number the block within its device; the device is above. 2^40 blocks of 4 KiB are 4 PiB.
+/// Bits of a block key that number the block within its device; the device is above. 2^40 blocks of 4 KiB are
+/// 4 PiB.
 pub const DEVICE_SHIFT: u32 = 40;
 /// Maximum number of devices in one trace: the rest of a 64-bit key, less one so that no key is the largest
 /// number.

@@ -7,8 +7,8 @@
 //! Blocks that were fetched ahead in the same request come together with them, as in one read of a disk or of
 //! a network file.
 //!
-//! Determinism: one heap ordered by time and then by order of creation, no threads, no hash map iterated over, no
-//! clock, no randomness.
+//! Determinism: one heap ordered by time and then by order of creation, no threads, no hash map iterated
+//! over, no clock, no randomness.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
