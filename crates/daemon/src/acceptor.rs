@@ -25,10 +25,10 @@ use seekless_wire::{Frame, Refuse, RefuseReason, TakeOverStep};
 
 use crate::accounts::account;
 use crate::client::Client;
+use crate::deferred_closes::DeferredCloses;
 use crate::file_sets::FileSetThread;
 use crate::frame_limiter::{FrameLimiter, Weight};
 use crate::front::Front;
-use crate::deferred_closes::DeferredCloses;
 use crate::listener::Listener;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;

@@ -42,7 +42,7 @@ pub struct PolicyOptions {
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
     /// Let disks sleep: read for all streams at once, as much as the budget holds, then nothing until the
-    /// first of them is about to run dry; nothing of Seekless's own wakes one. For disks with little to do
+    /// first of them is about to run dry; Seekless itself wakes no disk. For disks with little to do
     #[arg(long)]
     pub quiet: bool,
     /// How long a client may wait because the pieces of others are long: a time of 1ms to 1h, auto (about as

@@ -104,9 +104,7 @@ pub(crate) async fn attempt(
     let response = tokio::time::timeout(options.timeout, sender.send_request(request)).await;
     let response = response.map_err(|_| again("the server does not answer"))?.map_err(|e| {
         match e.is_parse() && !place.is_secure() && proxy.is_none() {
-            true => {
-                again(format!("no answer in HTTP: {}; does the server expect https://?", deepest(&e)))
-            }
+            true => again(format!("no answer in HTTP: {}; does the server expect https://?", deepest(&e))),
             false => again(format!("no answer: {}", deepest(&e))),
         }
     })?;
@@ -168,9 +166,7 @@ fn codings(headers: &HeaderMap) -> Result<(), Trouble> {
         names.find(|name| !name.eq_ignore_ascii_case(known)).map(|name| name.escape_debug().to_string())
     };
     if let Some(coding) = other(&listed(CONTENT_ENCODING), "identity") {
-        return Err(fatal(format!(
-            "the server sends it encoded ({coding}), though that was not requested"
-        )));
+        return Err(fatal(format!("the server sends it encoded ({coding}), though that was not requested")));
     }
     match other(&listed(TRANSFER_ENCODING), "chunked") {
         Some(coding) => {
@@ -328,9 +324,7 @@ impl<'a> Sink<'a> {
         self.learn();
         let (length, chunked) = (self.length(), self.headers.contains_key(TRANSFER_ENCODING));
         if length.is_none() && !chunked && self.part.known.digest.is_none() {
-            return Err(fatal(
-                "the server states neither length nor digest, so the file cannot be verified",
-            ));
+            return Err(fatal("the server states neither length nor digest, so the file cannot be verified"));
         }
         if length.is_some_and(|size| !self.part.size_is(size)) {
             return Err(Trouble::Changed("the file changed its size on the server".into()));

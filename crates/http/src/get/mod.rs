@@ -129,12 +129,13 @@ pub async fn download(
                     break;
                 }
                 // Most likely the server mixed two editions.
-                Ok(Checked::Wrong { digest, joined: true }) => {
-                    Trouble::Changed(format!("the file does not have the {digest} digest that the server stated"))
-                }
+                Ok(Checked::Wrong { digest, joined: true }) => Trouble::Changed(format!(
+                    "the file does not have the {digest} digest that the server stated"
+                )),
                 Ok(Checked::Wrong { digest, joined: false }) => {
-                    let why =
-                        format!("the file does not have the {digest} digest that the server stated; it was discarded");
+                    let why = format!(
+                        "the file does not have the {digest} digest that the server stated; it was discarded"
+                    );
                     return Err(given_up(url, &why));
                 }
                 Err(fault) => return Err(Fault::new(fault.exit, format!("{url}: {}", fault.message))),

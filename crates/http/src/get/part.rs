@@ -106,7 +106,8 @@ impl PartFile {
     pub(crate) fn open(target: &Path, url: &str, size_max: Option<u64>) -> Result<PartFile, Fault> {
         // A download could not be renamed to it, or would replace a device.
         if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
-            let message = format!("{} is not a regular file; name another for the download", target.display());
+            let message =
+                format!("{} is not a regular file; name another for the download", target.display());
             return Err(Fault::new(Exit::Usage, message));
         }
         // A symlink stays, and its target is replaced: `/dev/stdout` must not be.

@@ -43,8 +43,10 @@ impl Place {
                 )
                 .collect(),
         };
-        let to =
-            self.url.join(&text).map_err(|e| format!("it is moved to {}, which is not a URL ({e})", said()))?;
+        let to = self
+            .url
+            .join(&text)
+            .map_err(|e| format!("it is moved to {}, which is not a URL ({e})", said()))?;
         match (self.url.scheme(), to.scheme()) {
             ("https", "http") => {
                 return Err(format!("it is moved from https to {}, which is not followed", said()));
