@@ -30,7 +30,7 @@ pub struct Check {
     pub less: Option<String>,
     /// Axis value of `over` or `less`; that of `arm` if absent.
     pub over_x: Option<String>,
-    /// The value or ratio is finally divided by this: the same quantity measured in another way.
+    /// What the value or the ratio is divided by in the end: the same quantity as it was measured otherwise.
     pub beside: Option<Beside>,
     /// Arms (or `arm@x`) whose values must rise in this order; the value judged is the smallest step's ratio.
     pub order: Option<Vec<String>>,
@@ -77,7 +77,7 @@ pub struct Margin {
     pub many: f64,
 }
 
-/// Another metric of another arm, whose repetitions are combined like those of the check.
+/// Another metric of another arm, of which the repetitions are joined as those of the check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Beside {

@@ -38,7 +38,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Most restarts because the file changed on the server, before giving up.
 const RESTARTS_MAX: u32 = 3;
 
-/// Options of a download.
+/// How downloads are done.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Most retries in a row that bring nothing new.

@@ -36,7 +36,7 @@ impl fmt::Display for Proxy {
 }
 
 impl Proxy {
-    /// Whether the connection to it uses TLS.
+    /// It is spoken to over TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.url.scheme() == "https"
     }
@@ -56,7 +56,7 @@ impl Proxy {
         self.login.as_ref()
     }
 
-    /// The value of a variable.
+    /// What a variable says.
     fn parse(name: &str, text: &str) -> Result<Proxy, Fault> {
         let wrong = |why: &str| {
             let message = format!("{name}={}: {why}; write {name}=http://host:port", shown(text));

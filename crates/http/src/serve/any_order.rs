@@ -31,7 +31,7 @@ use crate::range::{Span, merged};
 /// With fewer blocks than this there is no order to choose.
 const BLOCKS_MIN: u64 = 4;
 
-/// Circus for every disk with a download in any order.
+/// Circus for every disk that was asked for a download.
 #[derive(Debug)]
 pub(crate) struct AnyOrder {
     config: Config,
@@ -181,7 +181,7 @@ pub(crate) struct GivenUp;
 /// How often it is checked whether a client still waits while a disk delivers nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A client, which leaves when this is dropped.
+/// A client that leaves when this is dropped.
 #[derive(Debug)]
 struct Leaves {
     id: ClientId,
@@ -392,7 +392,7 @@ fn read_some(job: &Job, buffers: &mut [Vec<u8>], block: u64, offset: u64, got: u
     read_past(&job.file, &mut parts, offset + got)
 }
 
-/// A download in progress, as seen by its body.
+/// A download under way, as its body sees it.
 #[derive(Debug)]
 pub(crate) struct Download {
     client: Leaves,

@@ -24,7 +24,7 @@ enum LogItem {
     Reopen,
 }
 
-/// Sends lines to the thread of the log.
+/// The way to the log.
 #[derive(Debug)]
 pub(crate) struct Log {
     sender: Option<Sender<LogItem>>,

@@ -149,7 +149,7 @@ impl Drop for Tally {
     }
 }
 
-/// State shared by a connection and its answers.
+/// What connection and answers share.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     segments: RefCell<VecDeque<(Segment, Rc<Tally>)>>,

@@ -1,4 +1,5 @@
-//! A decision log: the events and actions of a [`DiskEngine`](crate::DiskEngine) as lines of text.
+//! A decision log: what went into a [`DiskEngine`](crate::DiskEngine) and what came out, as lines
+//! of text.
 //!
 //! ```text
 //! seekless-decisions 8                        first line: the format's version
@@ -13,8 +14,8 @@
 //! 0 59700000000 - close 2049:131
 //! ```
 //!
-//! A line has the number of the disk, nanoseconds since its engine began, `+` for an event or `-` for an
-//! action, a word, and fields. Files are `device:inode`, addresses are sectors or `?`. A line may end with:
+//! A line: number of the disk, nanoseconds since its engine began, `+` for an event or `-` for an action, its
+//! word, its fields. Files are `device:inode`, addresses sectors or `?`. Optional ends of a line:
 //!
 //! - a request: `from OFFSET` if its read begins before what is missing, `deadline NANOS`,
 //!   `bitrate BYTES_PER_S`, `foretold` if no client asks for it yet, `file-set` if a file set asks for it,
@@ -24,9 +25,9 @@
 //! - an access: `begun` if it is not known how much of it was taken ([`Taken`]);
 //! - what was found of a read, or is gone: `from OFFSET` unless that is 0.
 //!
-//! Lines that begin with `#` are comments. A new engine with the same settings that gets the events of one
-//! disk at their times, and is polled wherever the log was, produces the same actions. A truncated log
-//! replays up to its end.
+//! Lines that begin with `#` are remarks. A fresh engine of the same settings, fed the events of one disk at
+//! their times and polled wherever the log polled, gives the same actions. A log that was cut replays up to
+//! there.
 //!
 //! Must not know: files, paths, clocks.
 use alloc::boxed::Box;
@@ -44,22 +45,22 @@ use crate::{
 /// The first line of a log.
 pub const FIRST_LINE: &str = "seekless-decisions 8";
 
-/// The beginning of first lines of every version.
+/// What first lines of every version begin with.
 pub const FORMAT: &str = "seekless-decisions ";
 
-/// The content of a line.
+/// What a line says.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// A disk begins: its name and settings.
     Disk {
         /// Kernel name; one word.
         name: String,
-        /// The settings of the engine.
+        /// As the engine was made with.
         config: Box<Config>,
     },
-    /// An event.
+    /// Went in.
     Event(Event),
-    /// An action.
+    /// Came out.
     Action(Action),
 }
 
@@ -68,13 +69,13 @@ pub enum Entry {
 pub struct Line {
     /// Which of the log's disks.
     pub disk: u32,
-    /// Time since its engine began.
+    /// Since its engine began.
     pub at: Nanos,
-    /// The event or action.
+    /// What happened.
     pub entry: Entry,
 }
 
-/// A malformed line, with the reason.
+/// A line that is none, with what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable(pub &'static str);
 
@@ -171,7 +172,7 @@ fn write_event(f: &mut fmt::Formatter<'_>, event: &Event) -> fmt::Result {
     }
 }
 
-/// Empty if nothing is known.
+/// Nothing where nothing is known.
 fn write_demand(f: &mut fmt::Formatter<'_>, demand: Demand) -> fmt::Result {
     if let Some(deadline) = demand.deadline {
         write!(f, " deadline {}", deadline.0)?;
@@ -232,7 +233,7 @@ fn write_action(f: &mut fmt::Formatter<'_>, action: &Action) -> fmt::Result {
     }
 }
 
-/// The words of a line, in order.
+/// The words of a line, one after the other.
 struct Words<'a>(core::str::SplitAsciiWhitespace<'a>);
 
 impl Words<'_> {
@@ -384,7 +385,7 @@ fn read_event(word: &str, mut w: Words<'_>) -> Result<Event, Unreadable> {
         "in-flight" => Event::InFlight(w.number()? as usize),
         "writes" => {
             let (waiting, bytes) = (w.number()?, w.number()?);
-            // Used by older logs; it is ignored now.
+            // Of an older log; nothing goes by it any more.
             let _ = w.last("synced", "a report of writes ends there")?;
             Event::Writes(Writes { waiting, bytes })
         }

@@ -216,7 +216,7 @@ impl PageCache {
         &self.uses
     }
 
-    /// Unused pages in memory.
+    /// Pages in memory that nobody has used yet.
     pub fn unused(&self) -> u64 {
         self.unused_pages
     }

@@ -40,7 +40,7 @@ pub fn misses(
 
 /// Misses of the optimal cache of `capacity` blocks on single-block requests, from the `from`th request on.
 pub fn optimal_misses(blocks: &[u64], capacity: usize, from: usize) -> u64 {
-    // The next request of each request's block; never comes after everything.
+    // When each request's block is asked for next; never is later than everything.
     let mut next = vec![usize::MAX; blocks.len()];
     let mut seen: HashMap<u64, usize> = HashMap::new();
     for (i, block) in blocks.iter().enumerate().rev() {

@@ -25,7 +25,7 @@ struct Before {
     settings: BTreeMap<String, String>,
 }
 
-/// Path of a disk's record; `folder` is the state folder ([`state`]).
+/// Where the record of a disk is; `folder` is the state folder ([`state`]).
 fn record(folder: Result<PathBuf, StateError>, id: &str) -> Result<PathBuf, Fault> {
     let folder = folder.map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
     Ok(folder.join("tune").join(format!("{id}.json")))
