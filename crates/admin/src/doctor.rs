@@ -24,8 +24,8 @@ use seekless_output::{JsonOption, pretty, write_line};
 use serde::Serialize;
 
 use seekless_frontend::advice::Finding;
-use seekless_frontend::state::SocketOption;
-use seekless_frontend::{control, state};
+use seekless_frontend::socket::SocketOption;
+use seekless_frontend::{control, socket};
 
 /// Say whether the shim is in a process, and what would help on this machine.
 #[derive(Args, Clone, Debug)]
@@ -87,7 +87,7 @@ impl DaemonState {
 
     /// The daemon at the default place.
     fn usual() -> DaemonState {
-        state::socket().map_or_else(
+        socket::client_path().map_or_else(
             |fault| DaemonState {
                 socket: seekless_kernel::state::path().join("daemon.sock"),
                 answers: false,

@@ -17,7 +17,8 @@ use crate::unit_filter::UnitFilter;
 /// Name of the drop-in. It sorts behind most, so that an operator's own preload is found and reported.
 const NAME: &str = "50-seekless.conf";
 
-/// First line of the file. A file that begins otherwise was made by somebody else, and is not changed.
+/// First line of the file. A file that begins otherwise was made by another program or user, and is not
+/// changed.
 const MARK: &str = "# Written by `seekless enable`; `seekless disable` removes it.";
 
 /// Where systemd looks for an administrator's units.

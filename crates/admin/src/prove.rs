@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use clap::{Arg, Args, ValueEnum};
 use seekless_base::{Exit, Fault};
 use seekless_frontend::control;
-use seekless_frontend::state::SocketOption;
+use seekless_frontend::socket::SocketOption;
 use seekless_frontend::status::StatusReport;
 use seekless_kernel::topology::is_device_name;
 use seekless_options::{longest, week_at_most};

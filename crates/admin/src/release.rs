@@ -7,7 +7,7 @@ use clap::Args;
 use seekless_base::{Exit, Fault};
 
 use seekless_frontend::control::{self, AskError};
-use seekless_frontend::state::SocketOption;
+use seekless_frontend::socket::SocketOption;
 
 /// Have a running daemon close every file of a folder's file system, so that it can be unmounted
 #[derive(Args, Clone, Debug)]

@@ -13,7 +13,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use seekless_base::{Exit, Fault, Nanos};
 use seekless_frontend::control;
-use seekless_frontend::state::SocketOption;
+use seekless_frontend::socket::SocketOption;
 use seekless_output::JsonOption;
 
 use self::draw::{Shown, draw};

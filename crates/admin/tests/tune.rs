@@ -1,5 +1,5 @@
-//! `disk tune` through the command line, on a tree of devices made for the test: dry run, apply, apply again, revert,
-//! persist, refusals.
+//! `disk tune` through the command line, on a tree of devices made for the test: dry run, apply, apply again,
+//! revert, persist, refusals.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! Commands that were once of `seekless` and are of `seekless-lab` now: they start that program in our place.
+//! Commands that moved to `seekless-lab`: they start that program in place of this one.
 //!
-//! They are hidden, and go with the next release.
+//! They are hidden, and will be removed in the next release.
 
 use std::env;
 use std::ffi::OsString;
@@ -45,7 +45,7 @@ pub(crate) enum LaboratoryCommand {
     Lab(Words),
 }
 
-/// What stands behind the command, for the other program to read.
+/// The words behind the command, for the other program.
 #[derive(Args, Debug)]
 pub(crate) struct Words {
     /// Words of `seekless-lab`
@@ -68,7 +68,7 @@ impl LaboratoryCommand {
         name.map(OsString::from).into_iter().chain(words.words).collect()
     }
 
-    /// Becomes `seekless-lab`; comes back only if that cannot be.
+    /// Replaces this process by `seekless-lab`; returns only on failure.
     pub(crate) fn start(self, log: LogFormat) -> Fault {
         let words = self.into_args();
         let of = words.first().map_or(String::new(), |word| format!(" {}", word.to_string_lossy()));
@@ -93,11 +93,11 @@ impl LaboratoryCommand {
     }
 }
 
-/// Where it may be: beside this program, in PATH, in its folder.
+/// Where the program may be: beside this one, in PATH, in its folder.
 fn places() -> impl Iterator<Item = PathBuf> {
     let beside = env::current_exe().ok().map(|program| program.with_file_name(PROGRAM));
     let path = env::var_os("PATH").unwrap_or_default();
-    // An empty part of PATH is the current folder, which anybody may have written to.
+    // An empty part of PATH means the current folder, to which any user may have written.
     let folders: Vec<PathBuf> = env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
     let folders = folders.into_iter().chain([PathBuf::from(FOLDER)]);
     beside.into_iter().chain(folders.map(|folder| folder.join(PROGRAM)))

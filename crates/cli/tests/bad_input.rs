@@ -1,4 +1,5 @@
-//! What goes wrong around `serve` and `get` as programs: the status, one line, and nothing half-written under a final name.
+//! What goes wrong around `serve` and `get` as programs: the status, one line, and nothing half-written under
+//! a final name.
 
 mod common;
 
@@ -99,7 +100,8 @@ fn a_full_disk_on_the_clients_side() {
     assert_eq!(after[2], after[3], "the right bytes: {text}");
 }
 
-/// A file replaced while a client has half of it: the next run begins anew, and the old name is untouched until then.
+/// A file replaced while a client has half of it: the next run begins anew, and the old name is untouched
+/// until then.
 #[test]
 fn a_file_replaced_between_two_runs() {
     let dir = public_folder();

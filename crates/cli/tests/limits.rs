@@ -1,5 +1,5 @@
-//! What hostile or merely many clients can make `seekless serve` hold: memory and counts are bounded, and it goes
-//! on serving.
+//! What hostile or merely many clients can make `seekless serve` hold: memory and counts are bounded, and it
+//! goes on serving.
 //!
 //! `cargo test --release -p seekless-cli --test limits -- --nocapture --test-threads 1` prints the figures.
 
@@ -271,7 +271,8 @@ fn floods_of_http2_frames() {
     site.held("HTTP/2 frames", before, 60.0, &format!("frames taken: {}", figures.join(", ")));
 }
 
-/// Clients that open all the streams they may, with a window of one byte each: for every stream a piece of its file waits.
+/// Clients that open all the streams they may, with a window of one byte each: for every stream a piece of
+/// its file waits.
 #[test]
 fn windows_of_one_byte() {
     let site = Site::start(true, &[]);
@@ -294,8 +295,8 @@ fn windows_of_one_byte() {
     drop(connections);
 }
 
-/// A client that opens streams, takes nothing of them, and says every now and then that it is there: what waits for it is given back after
-/// `send-timeout`. One that takes a little stays.
+/// A client that opens streams, takes nothing of them, and says every now and then that it is there: what
+/// waits for it is given back after `send-timeout`. One that takes a little stays.
 #[test]
 fn clients_that_take_nothing_of_their_streams_are_ended() {
     let site = Site::start(true, &["--bound", "send-timeout=2s,idle-timeout=10min"]);

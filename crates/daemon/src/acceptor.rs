@@ -25,10 +25,10 @@ use seekless_wire::{Frame, Refuse, RefuseReason, TakeOverStep};
 
 use crate::accounts::account;
 use crate::client::Client;
+use crate::deferred_closes::DeferredCloses;
 use crate::file_sets::FileSetThread;
 use crate::frame_limiter::{FrameLimiter, Weight};
 use crate::front::Front;
-use crate::limbo::Limbo;
 use crate::listener::Listener;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
@@ -76,8 +76,8 @@ const THREADS_MAX: usize = 256;
 const SHARED: u32 = u32::MAX;
 
 /// Maximum number of descriptors queued for closing in the thread of a user. Beyond it, connections wait in
-/// [`crate::limbo`]. At half, they are checked once more; at double, a hostile user holds twice as many
-/// descriptors.
+/// [`crate::deferred_closes`]. At half, they are checked once more; at double, a hostile user holds twice as
+/// many descriptors.
 const TO_CLOSE_MAX: usize = 256;
 
 /// Maximum number of queued takeover steps: a daemon that takes over sends two.
@@ -108,8 +108,8 @@ pub(crate) struct Acceptor {
     stop: UnixStream,
     epoll: OwnedFd,
     users: HashMap<u32, User>,
-    limbo: Limbo,
-    /// A connection that did not even fit into limbo. While there is one, no other is accepted.
+    deferred: DeferredCloses,
+    /// A connection for which not even the deferred ones have room. While there is one, no other is accepted.
     last_straw: Option<OwnedFd>,
     wishes: Receiver<TakeOverWish>,
     hand_over: HandOver,
@@ -160,7 +160,7 @@ impl Acceptor {
             stop,
             epoll,
             users: HashMap::new(),
-            limbo: Limbo::default(),
+            deferred: DeferredCloses::default(),
             last_straw: None,
             wishes,
             hand_over,
@@ -364,7 +364,7 @@ impl Acceptor {
         match self.user(uid) {
             Some(user) if user.thread.to_close() < TO_CLOSE_MAX => user.thread.close(socket),
             _ => {
-                if let Err(socket) = self.limbo.put(uid, socket) {
+                if let Err(socket) = self.deferred.put(uid, socket) {
                     self.last_straw = Some(socket);
                     self.pause();
                 }
@@ -372,10 +372,10 @@ impl Acceptor {
         }
     }
 
-    /// Has connections in limbo closed if their users' threads have room again.
-    fn empty_limbo(&mut self) {
-        for _ in 0..self.limbo.len().min(TO_CLOSE_MAX) {
-            let Some((uid, socket)) = self.limbo.take() else { return };
+    /// Has deferred connections closed if their users' threads have room again.
+    fn close_deferred(&mut self) {
+        for _ in 0..self.deferred.len().min(TO_CLOSE_MAX) {
+            let Some((uid, socket)) = self.deferred.take() else { return };
             self.dismiss(uid, socket);
         }
     }
@@ -383,7 +383,7 @@ impl Acceptor {
     fn tick(&mut self, now: Instant) {
         lock(&self.front.shares).tick(now);
         lock(&self.front.frame_limiter).tick(now);
-        self.empty_limbo();
+        self.close_deferred();
         self.users.retain(|_, user| {
             if user.thread.connections() + user.thread.to_close() > 0 {
                 user.used = now;

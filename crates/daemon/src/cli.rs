@@ -10,8 +10,8 @@ use clap::{Args, Subcommand};
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault, Nanos};
 use seekless_frontend::metrics::{Address, MetricsOption};
-use seekless_frontend::state::SocketOption;
-use seekless_frontend::{control, own_daemon, state};
+use seekless_frontend::socket::SocketOption;
+use seekless_frontend::{control, own_daemon, socket};
 use seekless_kernel::service::ServiceManager;
 use seekless_options::{BOUNDS, seconds};
 use seekless_output::JsonOption;
@@ -90,10 +90,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         return Ok(Exit::Ok);
     }
-    let asked = args.listen.socket.or_else(state::named);
+    let asked = args.listen.socket.or_else(socket::from_environment);
     let activated = activation::socket(asked.as_deref(), args.listen.socket_mode)?;
     let socket = asked.or_else(|| activated.as_ref().map(|from| from.path.clone()));
-    let mut settings = args.engine.settings(socket.map_or_else(state::own_socket, Ok)?)?;
+    let mut settings = args.engine.settings(socket.map_or_else(socket::daemon_path, Ok)?)?;
     settings.socket_mode = args.listen.socket_mode.unwrap_or(settings.socket_mode);
     settings.connections_max = args.connections as usize;
     settings.engine.policy.wait_max = Nanos::from_secs_f64(args.request_timeout);
@@ -250,7 +250,8 @@ impl ReportOptions {
 impl SocketArgs {
     /// The settings of the daemon at this socket.
     fn settings(&self, engine: &EngineArgs) -> Result<DaemonSettings, Fault> {
-        let mut settings = engine.settings(self.listen.socket.clone().map_or_else(state::own_socket, Ok)?)?;
+        let mut settings =
+            engine.settings(self.listen.socket.clone().map_or_else(socket::daemon_path, Ok)?)?;
         settings.socket_mode = self.listen.socket_mode.unwrap_or(settings.socket_mode);
         Ok(settings)
     }

@@ -25,7 +25,7 @@ use rustix::process::{Resource, getrlimit};
 use seekless_base::wants::{CallKind, DoorLimits, Want};
 use seekless_base::{Lba, SECTOR_BYTES, part_of};
 use seekless_engine::{
-    ClientDemand, Completion, Engine, ForwardedCall, OnAnswer, Opener, Submitted, Ticket, Transport, lock,
+    ClientDemand, Completion, Door, Engine, ForwardedCall, OnAnswer, Opener, Submitted, Ticket, lock,
 };
 use seekless_frontend::status::FileSetsReport;
 use seekless_kernel::prefetch::Source;
@@ -390,7 +390,7 @@ struct StepDoor<'a> {
     answer: Option<Sender<Answer>>,
 }
 
-impl Transport for StepDoor<'_> {
+impl Door for StepDoor<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.added.source.as_fd()
     }

@@ -5,8 +5,8 @@
 //!    ^                             (never touches a disk)              |        ^
 //!    |--Working, every second-------------'                       piece|        | progress, done
 //!    |                                                                 v        |
-//!    `--Answer------------------------------------ reader          worker: read-ahead, wait
-//!                                                                  (readers, workers: crate `engine`)
+//!    `--Answer------------------------------- disk thread          worker: read-ahead, wait
+//!                                                            (disk threads, workers: crate `engine`)
 //! ```
 //!
 //! - The *acceptor* thread (`acceptor`) accepts connections and hands each to the thread of its user. What
@@ -15,13 +15,13 @@
 //! - The thread of a user (`user_thread`) takes requests, answers what is resident already, finds the disk of
 //!   each file, sends keepalives to waiting shims, and notices those that disconnect. A descriptor that hangs
 //!   blocks only its own user's thread. What these threads share is in `front`.
-//! - One *reader* thread for each disk, with its workers, belongs to the engine ([`seekless_engine`]).
+//! - One *disk thread* for each disk, with its workers, belongs to the engine ([`seekless_engine`]).
 //! - The *file sets* thread (`file_sets`) serves programs that take files in any order, in disk order.
 //! - The *statistics* thread (`statistics`) collects reports of tracked calls and answers status requests.
 //!
-//! `seekless watch` adds a second door to the same readers (`watch`): the kernel announces reads, without a
-//! shim. `seekless observe` adds a third (`observe`): the kernel reports reads after the fact, and no program
-//! waits.
+//! `seekless watch` adds a second door to the same disk threads (`watch`): the kernel announces reads,
+//! without a shim. `seekless observe` adds a third (`observe`): the kernel reports reads after the fact, and
+//! no program waits.
 //!
 //! Every queue, connection count and wait is bounded. At a bound the answer is "pass", and the shim's caller
 //! goes on as without Seekless.
@@ -36,12 +36,12 @@ mod callers;
 pub mod cli;
 mod client;
 mod daemon;
+mod deferred_closes;
 mod deliveries;
 mod engine_args;
 mod file_sets;
 mod frame_limiter;
 mod front;
-mod limbo;
 mod limits;
 mod listener;
 mod metrics;

@@ -25,7 +25,7 @@ use seekless_frontend::advice::few_blocked::few_blocked_of;
 use seekless_frontend::control;
 use seekless_frontend::own_daemon::OwnDaemon;
 use seekless_frontend::shim_file::ShimOption;
-use seekless_frontend::state::SocketOption;
+use seekless_frontend::socket::SocketOption;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;

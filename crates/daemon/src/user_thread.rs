@@ -20,7 +20,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
 use seekless_base::wants::{CallKind, DoorLimits};
 use seekless_engine::{
-    ClientDemand, Completion, ForwardedCall, OnAnswer, Opener, Refused, Submitted, Ticket, Transport, lock,
+    ClientDemand, Completion, Door, ForwardedCall, OnAnswer, Opener, Refused, Submitted, Ticket, lock,
     run_first,
 };
 use seekless_kernel::deferred::Closer;
@@ -698,7 +698,7 @@ struct ShimDoor<'a> {
     place: Option<shares::PlaceTaken>,
 }
 
-impl Transport for ShimDoor<'_> {
+impl Door for ShimDoor<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

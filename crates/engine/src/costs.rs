@@ -1,9 +1,9 @@
-//! What each file and each program cost a disk: the account of its thread, and its report.
+//! The costs of files and programs on a disk: the account of its thread, and its report.
 //!
-//! The rules are in [`seekless_policy::costs`]. This module says for which process a piece is read: for the
-//! one whose last read of the file was nearest before it ([`Askers`]). Names of files are looked up when
-//! somebody asks for the report, through their open descriptors (`/proc/self/fd`), or when a file is closed,
-//! by the thread that closes it.
+//! The rules are in [`seekless_policy::costs`]. This module determines for which process a piece is read: the
+//! one whose last read of the file was nearest before it ([`Askers`]). The names of files are looked up when
+//! a report is requested, through their open descriptors (`/proc/self/fd`), or when a file is closed, by the
+//! thread that closes it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,27 +19,27 @@ use serde::{Deserialize, Serialize};
 use crate::lock;
 use crate::processes::{Processes, Program, shown};
 
-/// Places in a file at which processes read, that are remembered. At half, a third program in a file with
-/// several streams is taken for another; at double, a miss compares twice as many.
+/// Maximum number of places in a file at which processes read. At half, a third program in a file with
+/// several streams is mistaken for another; at double, a miss compares twice as many.
 const ASKERS_MAX: usize = 8;
 
-/// A read that begins this far behind a place, or before it, moves that place on: what a server reads twice,
-/// and a piece of a parallel reader.
+/// A read within this distance of a place moves that place on: servers read some bytes twice, and parallel
+/// readers read out of order.
 const NEAR: u64 = 8 << 20;
 
-/// Files, and programs, in the report of a disk. At half, a screen is not filled; at double, the report of a
-/// machine with sixty disks is larger than what is sent.
+/// Maximum number of files, and of programs, in the report of a disk. At half, a screen is not filled; at
+/// double, the report of a machine with sixty disks exceeds the maximum that is sent.
 const SHOWN_MAX: usize = 32;
 
-/// Longest path in the report, in bytes; of a longer one its end is shown.
+/// Maximum length of a path in the report, in bytes; a longer one is shown by its end.
 const PATH_MAX: usize = 240;
 
-/// Which process reads where in a file.
+/// Which process reads at which place of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Askers(Vec<(u32, u64)>);
 
 impl Askers {
-    /// A process (0: not known) has asked for bytes up to `upto`.
+    /// A process (0: not known) has requested bytes up to `upto`.
     pub(crate) fn asked(&mut self, pid: u32, from: u64, upto: u64) {
         if pid == 0 {
             return;
@@ -61,19 +61,19 @@ impl Askers {
     }
 }
 
-/// How the path of a file is found.
+/// How to find the path of a file.
 #[derive(Clone, Debug)]
 enum Name {
     Open(Weak<Source>),
     Known(String),
 }
 
-/// The account of a disk, as its thread shares it with those who ask for it.
+/// The account of a disk, shared by its thread and by those that request reports.
 #[derive(Debug, Default)]
 pub(crate) struct Costs {
     files: Heaviest<FileId>,
     programs: Heaviest<Arc<Program>>,
-    /// Of files in the table.
+    /// Paths of the files in the table.
     names: HashMap<FileId, Name>,
     /// Time on the disk thread's clock.
     now: Nanos,
@@ -103,7 +103,7 @@ impl Costs {
         }
     }
 
-    /// Whether the name of a file is still to be looked up.
+    /// Whether the name of a file still has to be looked up.
     fn wants_name(&self, file: FileId) -> bool {
         self.files.has(&file) && !matches!(self.names.get(&file), Some(Name::Known(_)))
     }
@@ -116,7 +116,7 @@ impl Costs {
     }
 }
 
-/// The path of an open file, as this process sees it. Blocks on no file system.
+/// The path of an open file, as this process sees it. Waits for no file system.
 pub(crate) fn path_of(source: &Source) -> Option<String> {
     let link = format!("/proc/self/fd/{}", source.as_fd().as_raw_fd());
     let path = shown(&std::fs::read_link(link).ok()?.to_string_lossy());
@@ -133,7 +133,7 @@ pub(crate) struct CostMeter {
 }
 
 impl CostMeter {
-    /// Nothing has been read yet, from a disk of these parts.
+    /// Without reads, for a disk of these parts.
     pub(crate) fn on(parts: Vec<Lba>, processes: Arc<Processes>) -> CostMeter {
         CostMeter { spending: Spending::on(parts), shared: SharedCosts::default(), processes }
     }
@@ -142,7 +142,7 @@ impl CostMeter {
         self.shared.clone()
     }
 
-    /// A process has asked for bytes of a file.
+    /// A process has requested bytes of a file.
     pub(crate) fn asked(&self, pid: u32) {
         self.processes.asked(pid, Instant::now());
     }
@@ -157,7 +157,7 @@ impl CostMeter {
         self.spending.found(read, bytes);
     }
 
-    /// A read is over. `source`: how its file is open.
+    /// A read has ended. `source`: how its file is open.
     pub(crate) fn end(
         &mut self,
         now: Nanos,
@@ -170,20 +170,20 @@ impl CostMeter {
         }
     }
 
-    /// The kernel reads bytes of a file for a process that waits for them.
+    /// The kernel reads bytes of a file for a process that waits.
     pub(crate) fn by_kernel(&mut self, now: Nanos, file: FileId, pid: u32, bytes: u64, source: &Arc<Source>) {
         let cost = Cost { kernel_reads: 1, kernel_bytes: bytes, ..Cost::default() };
         let program = self.processes.program_of(pid);
         lock(&self.shared).charge(now, file, program, cost, Some(source));
     }
 
-    /// Whether the name of a file that is about to be closed is still to be looked up.
+    /// Whether the name of a file that is about to be closed still has to be looked up.
     pub(crate) fn wants_name(&self, file: FileId) -> bool {
         lock(&self.shared).wants_name(file)
     }
 }
 
-/// What a file or a program cost a disk, since it took its place among those that cost most.
+/// The cost of a file or a program, since it got its place among those that cost most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CostReport {
@@ -193,9 +193,9 @@ pub struct CostReport {
     pub bytes: u64,
     /// Pieces that did not begin where the one before ended.
     pub seeks: u64,
-    /// Time of the disk in milliseconds; reads in flight together share it equally.
+    /// Disk time in milliseconds; reads in flight together share it equally.
     pub disk_ms: f64,
-    /// Most time that it may have cost before it took its place.
+    /// Maximum disk time before it got its place.
     pub disk_ms_before_max: f64,
     /// The kernel's own reads, as far as `observe` sees them; their time is not known.
     pub kernel_reads: u64,
@@ -218,20 +218,20 @@ impl CostReport {
     }
 }
 
-/// What a file cost.
+/// The cost of a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FileCost {
-    /// Its path, as the daemon sees it; or device and inode, if it was closed too early.
+    /// Its path as the daemon sees it; or device and inode, if it was closed too early.
     pub path: String,
     /// Its cost.
     #[serde(flatten)]
     pub cost: CostReport,
 }
 
-/// What a program cost.
+/// The cost of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramCost {
-    /// The program; without a name if it is not known who asked.
+    /// The program; without a name if it is not known.
     #[serde(flatten)]
     pub program: Program,
     /// Its cost.
@@ -239,8 +239,8 @@ pub struct ProgramCost {
     pub cost: CostReport,
 }
 
-/// The files and the programs that cost a disk most, the heaviest first. Looks up the names of files, so it
-/// is called by a thread that only reports.
+/// The files and programs that cost a disk most, by falling cost. Looks up the names of files, so it must be
+/// called by a thread that only reports.
 pub(crate) fn report(costs: &SharedCosts) -> (Vec<FileCost>, Vec<ProgramCost>) {
     let (files, programs, names) = {
         let costs = lock(costs);
@@ -255,7 +255,7 @@ pub(crate) fn report(costs: &SharedCosts) -> (Vec<FileCost>, Vec<ProgramCost>) {
         let names: BTreeMap<FileId, Name> = files.iter().filter_map(name).collect();
         (files, programs, names)
     };
-    // Not under the lock: the disk's thread takes it.
+    // Without the lock, which the disk's thread takes.
     let mut found = Vec::new();
     let named = files.into_iter().map(|(file, cost)| {
         let path = match names.get(&file) {

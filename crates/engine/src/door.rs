@@ -1,4 +1,4 @@
-//! What a door sends to a disk thread, and what it gets back.
+//! A door of the engine: what it implements ([`Door`]), sends to a disk thread and gets back.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use seekless_base::wants::{CallKind, DoorLimits};
 use seekless_kernel::prefetch::{Source, Steps};
 use seekless_kernel::residency::resident_prefix;
 use seekless_policy::{FileId, IoPriority, Reason, RequestId, Taken};
 
 use crate::addresses::Edition;
 use crate::deleted_files::Left;
+use crate::opener::Opener;
+use crate::submit::{Refused, Ticket};
 
 /// Called once, on the disk thread, with the result of a request. It must not block.
 pub type OnAnswer = Box<dyn FnOnce(Completion<'_>) + Send>;
@@ -57,6 +60,67 @@ pub struct ClientDemand {
     pub random: bool,
     /// The I/O priority of the reader ([`crate::Engine::priority_of`]).
     pub io: IoPriority,
+}
+
+/// What a door does, and knows, while one of its calls is submitted ([`crate::Engine::submit`]). Every door
+/// whose callers wait implements it.
+pub trait Door {
+    /// The file, open for reading.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// How the call takes its bytes. Called only if some of them are missing, as far as is known.
+    ///
+    /// # Errors
+    /// [`Refused::Door`]: the call must go on as it is.
+    fn kind(&mut self, limits: &DoorLimits) -> Result<CallKind, Refused>;
+
+    /// The file's disk is served. The door should now report everything that was read before this call:
+    /// reported later, it would seem to be another client's.
+    fn before_look(&mut self) {}
+
+    /// The call must wait. Returns the function to call at its end, and how to read its file. `None`: the
+    /// door has no room for it, and the call is [`Refused::Door`].
+    fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Arc<Source>)>;
+
+    /// The opener of the file, if [`Door::block`] passes a descriptor of another process. `None` selects
+    /// the opener of this process.
+    fn opener(&self) -> Option<&Opener> {
+        None
+    }
+}
+
+/// A caller in this process. It reads everything it requests, and is called back on the disk's thread.
+pub struct InProcess<'fd> {
+    fd: BorrowedFd<'fd>,
+    on_answer: Option<OnAnswer>,
+}
+
+impl fmt::Debug for InProcess<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InProcess").field("fd", &self.fd).finish_non_exhaustive()
+    }
+}
+
+impl<'fd> InProcess<'fd> {
+    /// `on_answer` is called exactly once if the call is blocked, and must not block itself.
+    pub fn new(fd: BorrowedFd<'fd>, on_answer: OnAnswer) -> InProcess<'fd> {
+        InProcess { fd, on_answer: Some(on_answer) }
+    }
+}
+
+impl Door for InProcess<'_> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd
+    }
+
+    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, Refused> {
+        Ok(CallKind::Read)
+    }
+
+    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Arc<Source>)> {
+        let own = rustix::io::fcntl_dupfd_cloexec(self.fd, 3).ok()?;
+        Some((self.on_answer.take()?, Arc::new(Source::passed(own))))
+    }
 }
 
 /// A request sent to a disk thread.

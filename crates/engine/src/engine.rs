@@ -83,7 +83,7 @@ impl Engine {
         &self.shared.opener
     }
 
-    /// A thread that opens files for the calls of one user of a door ([`crate::Transport::opener`]).
+    /// A thread that opens files for the calls of one user of a door ([`crate::Door::opener`]).
     pub fn new_opener(&self) -> Opener {
         Opener::new(self.shared.devices.clone())
     }

@@ -60,7 +60,7 @@ pub use bitrates::{BitratesReport, check_table};
 pub use costs::{CostReport, FileCost, ProgramCost};
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
-pub use door::{ClientDemand, Completion, OnAnswer, ResidentRange};
+pub use door::{ClientDemand, Completion, Door, InProcess, OnAnswer, ResidentRange};
 pub use engine::Engine;
 pub use files_used::FilesUsed;
 pub use kind::{KindReport, Kinds, KnownBy};
@@ -73,7 +73,7 @@ pub use report::{DiskReport, Durations, FileSetUse, WriterUse};
 pub use settings::Settings;
 pub use sleep::SleepReport;
 pub use snapshot::Snapshot;
-pub use submit::{ForwardedCall, InProcess, Refused, Reported, Submitted, Ticket, Transport};
+pub use submit::{ForwardedCall, Refused, Reported, Submitted, Ticket};
 pub use worker::run_first;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

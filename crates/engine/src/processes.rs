@@ -1,13 +1,12 @@
-//! What is known of the processes that read: their programs, for the account of costs ([`crate::costs`]), and
-//! their I/O priorities.
+//! The processes that read: their programs, for the costs ([`crate::costs`]), and their I/O priorities.
 //!
 //! Processes come and go, and their numbers are used again. So costs are counted for programs: the name of
 //! the process, its control group (the unit of a service, a container), and its user. The workers of a server
-//! are one program, and so are all runs of a short command. A thread counts as its process, but for the
-//! priority that it has itself.
+//! are one program, and so are all runs of a short command. A thread counts as its process, except for its
+//! own priority.
 //!
-//! `/proc` may have to wait for a process that changes its control group. So a thread looks there, as soon as
-//! a process first asks. Until it has, the process has no name and the default priority. The results are
+//! Reading `/proc` may wait for a process that changes its control group. So a thread reads it, as soon as a
+//! process first requests bytes. Until then the process has no name and the default priority. The results are
 //! remembered for [`BELIEVED`].
 
 use std::collections::HashMap;
@@ -27,23 +26,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock;
 
-/// How long a process is remembered before it is looked up again, while it reads. A number given to another
-/// process counts for the old one for this long, and a change by `ionice` counts after it. At half, twice as
-/// many looks, some 80 us each.
+/// How long the data of a process is used before it is looked up again. For this long, a number given to
+/// another process counts for the old one, and a change by `ionice` has no effect. At half, there are twice
+/// as many lookups of some 80 us each.
 const BELIEVED: Duration = Duration::from_secs(5);
 
-/// Maximum number of remembered processes, and of queued looks. Beyond it a process is not known. At half, a
-/// server that starts a process for each file is not known under load.
+/// Maximum number of remembered processes, and of queued lookups. Beyond it a process is not known. At half,
+/// a server that starts a process for each file is not known under load.
 const PROCESSES_MAX: usize = 4096;
 
-/// Longest text of `/proc` that is read, and longest name of a group in bytes.
+/// Maximum length of a text of `/proc` that is read, and of the name of a group, in bytes.
 const TEXT_MAX: u64 = 4096;
 const GROUP_MAX: usize = 64;
 
 /// A program that reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Program {
-    /// Name of its processes; empty if it is not known who asked.
+    /// Name of its processes; empty if it is not known.
     pub name: String,
     /// Last part of its control group; empty if it is in none.
     pub group: String,
@@ -51,7 +50,7 @@ pub struct Program {
     pub user: Option<u32>,
 }
 
-/// What a look has found.
+/// The result of a lookup.
 #[derive(Clone, Debug, Default)]
 struct Process {
     program: Arc<Program>,
@@ -75,13 +74,13 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// A process or thread has asked (0: not known). Queues a look at it; never waits.
+    /// A process or thread has requested bytes (0: not known). Queues a lookup; never waits.
     pub(crate) fn asked(self: &Arc<Self>, id: u32, now: Instant) {
         self.priority_of(id, now);
     }
 
-    /// The I/O priority of a process or thread that asks (0: not known), as far as is known. Queues a look at
-    /// it; never waits.
+    /// The I/O priority of a process or thread that requests bytes (0: not known), if known. Queues a lookup;
+    /// never waits.
     pub(crate) fn priority_of(self: &Arc<Self>, id: u32, now: Instant) -> IoPriority {
         if id == 0 {
             return IoPriority::NORMAL;

@@ -1,15 +1,15 @@
-//! Disks that may sleep (`--quiet`): which were used lately, how long they were awake, and how often they
+//! Disks that may sleep (`--quiet`): which were used recently, how long they were awake, and how often they
 //! woke up. It never wakes a disk.
 //!
-//! - `/sys/block/X/stat` says whether anything was read or written. What nobody has used for a while may
-//!   sleep, so this program's own work (metadata, probes, files that come next) waits until somebody uses the
-//!   disk.
-//! - The kernel's `runtime_status`, and CHECK POWER MODE where that is permitted, say that a disk sleeps
+//! - `/sys/block/X/stat` says whether anything was read or written. A disk that was not used for a while may
+//!   sleep, so this program's own work (metadata, probes, files that come next) waits until another program
+//!   uses the disk.
+//! - The kernel's `runtime_status`, and CHECK POWER MODE where that is permitted, say whether a disk sleeps
 //!   ([`seekless_kernel::power`]). A drive may count the command as use, so it is sent after [`ASK_AFTER`]
-//!   without use, and then after twice as long each time: a standby timer runs out between two of them. A
-//!   disk that is known to sleep is asked no more.
+//!   without use, and then after twice as long each time: a standby timer expires between two of them. A disk
+//!   that is known to sleep gets no further commands.
 //!
-//! A disk that does not tell counts as awake.
+//! A disk that does not report its state counts as awake.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const USED_LATELY: Duration = Duration::from_secs(10);
 
 /// Time without use after which a drive is first asked. Most timers are set to 10 or 15 minutes. At half,
-/// such a timer is started anew once; at double, a disk that sleeps counts as awake for as long.
+/// such a timer restarts once; at double, a disk that sleeps counts as awake for as long.
 const ASK_AFTER: Duration = Duration::from_secs(1_020);
 
 /// Maximum number of disks. Beyond it a disk counts as not used.
@@ -45,9 +45,9 @@ const DISKS_MAX: usize = 1024;
 /// Whether a disk was awake, since it was first served with `--quiet`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SleepReport {
-    /// Whether it sleeps now; `None` if it does not tell.
+    /// Whether it sleeps now; `None` if it does not report that.
     pub asleep: Option<bool>,
-    /// Seconds awake; all seconds, if it does not tell.
+    /// Seconds awake; all seconds, if it does not report its state.
     pub awake_s: f64,
     /// Times that it was used after it was seen to sleep.
     pub spin_ups: u64,

@@ -1,9 +1,9 @@
 //! How a call enters the engine, from any door.
 //!
-//! A door makes a [`ForwardedCall`] from its transport (a frame, an event of the kernel, an HTTP request) and
-//! submits it ([`Engine::submit`]). This module decides which bytes the call waits for, which disk they are
-//! on, what of them is in memory, and what to request from the disk thread. Meanwhile it asks the door for
-//! what only the door knows ([`Transport`]).
+//! A door makes a [`ForwardedCall`] from what it receives (a frame, an event of the kernel, an HTTP request)
+//! and submits it ([`Engine::submit`]). This module decides which bytes the call waits for, which disk they
+//! are on, what of them is in memory, and what to request from the disk thread. Meanwhile it asks the door
+//! for what only the door knows ([`Door`]).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,10 +19,9 @@ use seekless_policy::{FileId, IoPriority, Mode, RequestId, Taken};
 use crate::addresses::Edition;
 use crate::deleted_files::Left;
 use crate::devices::{Devices, Place};
-use crate::door::{Ask, ClientDemand, Hit, Message, OnAnswer, readable_file};
+use crate::door::{Ask, ClientDemand, Door, Hit, Message, readable_file};
 use crate::engine::Engine;
 use crate::lock;
-use crate::opener::Opener;
 
 /// A call that a door forwards.
 #[derive(Clone, Copy, Debug)]
@@ -83,66 +82,6 @@ fn resident_bytes(fd: BorrowedFd<'_>, want: Want) -> u64 {
     resident_prefix(fd, want.offset(), want.len()).unwrap_or(0)
 }
 
-/// What a door does, and knows, while one of its calls is submitted.
-pub trait Transport {
-    /// The file, open for reading.
-    fn fd(&self) -> BorrowedFd<'_>;
-
-    /// How the call takes its bytes. Called only if some of them are missing, as far as is known.
-    ///
-    /// # Errors
-    /// [`Refused::Door`]: the call must go on as it is.
-    fn kind(&mut self, limits: &DoorLimits) -> Result<CallKind, Refused>;
-
-    /// The file's disk is served. The door should now report everything that was read before this call:
-    /// reported later, it would seem to be another client's.
-    fn before_look(&mut self) {}
-
-    /// The call must wait. Returns the function to call at its end, and how to read its file. `None`: the
-    /// door has no room for it, and the call is [`Refused::Door`].
-    fn block(&mut self, ticket: Ticket) -> Option<(OnAnswer, Arc<Source>)>;
-
-    /// The opener of the file, if [`Transport::block`] passes a descriptor of another process. `None` selects
-    /// the opener of this process.
-    fn opener(&self) -> Option<&Opener> {
-        None
-    }
-}
-
-/// A caller in this process. It reads everything it requests, and is called back on the disk's thread.
-pub struct InProcess<'fd> {
-    fd: BorrowedFd<'fd>,
-    on_answer: Option<OnAnswer>,
-}
-
-impl fmt::Debug for InProcess<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InProcess").field("fd", &self.fd).finish_non_exhaustive()
-    }
-}
-
-impl<'fd> InProcess<'fd> {
-    /// `on_answer` is called exactly once if the call is blocked, and must not block itself.
-    pub fn new(fd: BorrowedFd<'fd>, on_answer: OnAnswer) -> InProcess<'fd> {
-        InProcess { fd, on_answer: Some(on_answer) }
-    }
-}
-
-impl Transport for InProcess<'_> {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd
-    }
-
-    fn kind(&mut self, _: &DoorLimits) -> Result<CallKind, Refused> {
-        Ok(CallKind::Read)
-    }
-
-    fn block(&mut self, _: Ticket) -> Option<(OnAnswer, Arc<Source>)> {
-        let own = rustix::io::fcntl_dupfd_cloexec(self.fd, 3).ok()?;
-        Some((self.on_answer.take()?, Arc::new(Source::passed(own))))
-    }
-}
-
 /// The result for a call that is not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
@@ -153,7 +92,7 @@ pub enum Submitted {
         /// Number of bytes in memory from its beginning, as far as was checked.
         bytes: u64,
     },
-    /// It waits for the disk. The function that [`Transport::block`] returned is called at its end.
+    /// It waits for the disk. The function that [`Door::block`] returned is called at its end.
     Blocked(Ticket),
 }
 
@@ -216,7 +155,7 @@ impl Engine {
     ///
     /// # Errors
     /// The call is not served, and no answer follows. The caller reads for itself, and may block.
-    pub fn submit(&self, call: ForwardedCall, door: &mut impl Transport) -> Result<Submitted, Refused> {
+    pub fn submit(&self, call: ForwardedCall, door: &mut impl Door) -> Result<Submitted, Refused> {
         let policy = &self.settings().policy;
         let limits = policy.limits();
         let there = |want: Want| {

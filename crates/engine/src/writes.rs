@@ -2,7 +2,7 @@
 //!
 //! It reads two files of `/sys/block` ([`WriteWatch`]) some hundred times a second, and tells the disk's
 //! thread when writes begin or cease to wait. While nothing is read it sleeps and costs nothing. Without it
-//! (no such device, no thread) the engine reads as if nobody wrote.
+//! (no such device, no thread) the engine reads as if nothing were written.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 //!
 //! - [`EngineOptions`]: the options of a real engine.
 //! - [`metrics`]: its metrics.
-//! - [`control`]: asks a running daemon; [`status`] is what it answers, [`state`] and [`socket`] say where it
-//!   listens.
+//! - [`control`]: asks a running daemon; [`status`] is what it answers, [`socket`] says where it listens.
 //! - [`own_daemon`]: a daemon of one's own, ended with its parent; [`shim_file`]: the shim that is preloaded.
 //! - [`advice`]: what keeps Seekless from helping on this machine.
 //!
@@ -16,7 +15,6 @@ pub mod metrics;
 pub mod own_daemon;
 pub mod shim_file;
 pub mod socket;
-pub mod state;
 pub mod status;
 
 pub use engine_options::EngineOptions;

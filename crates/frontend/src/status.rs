@@ -342,7 +342,7 @@ impl StatusReport {
 pub fn horizon(memory: &MemoryReport) -> String {
     match memory.horizon_s {
         None => "memory is not short".into(),
-        // As far as is known nobody comes for what left.
+        // As far as is known, no client will use what left.
         Some(horizon) if horizon > 1e6 => "memory is short: bytes without a client are given back".into(),
         Some(horizon) => format!("memory is short: bytes used again within {horizon:.0} s are kept"),
     }

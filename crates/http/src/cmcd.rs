@@ -1,7 +1,8 @@
-//! What a player says of its playback with each request: Common Media Client Data (CTA-5004), in headers or the query.
+//! Common Media Client Data (CTA-5004): what a player says about its playback with each request, in headers
+//! or the query.
 //!
-//! Of its keys these are read: `br` (bitrate of the object), `dl` (until when its first sample is needed) and `bl` (what the
-//! buffer holds). They are hints of a stranger: what is out of range counts as not said.
+//! These keys are read: `br` (bitrate of the object), `dl` (when its first sample is needed) and `bl` (length
+//! of the buffer). They are hints from an unknown client: a value out of range is ignored.
 
 use std::time::Duration;
 
@@ -9,28 +10,28 @@ use hyper::header::HeaderMap;
 
 use crate::path::decode;
 
-/// The headers that carry the keys we read: `br` is of the object, `dl` and `bl` of the request.
+/// Headers with the keys that we read: `br` is a property of the object, `dl` and `bl` of the request.
 const HEADERS: [&str; 2] = ["cmcd-object", "cmcd-request"];
 
-/// The key of the query that carries all of them.
+/// The key of the query that has all of them.
 const QUERY: &str = "CMCD=";
 
-/// Bitrates believed, kb/s: speech to uncompressed studio video.
+/// Range of bitrates that are accepted, kb/s: from speech to uncompressed studio video.
 const BITRATES_KB_S: std::ops::RangeInclusive<u64> = 8..=1_000_000;
 
-/// Longest buffer believed, ms: an hour.
+/// Longest buffer that is accepted, ms: an hour.
 const BUFFER_MS_MAX: u64 = 3_600_000;
 
-/// What was said.
+/// The values that the client gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Playback {
     /// Bytes a second.
     pub bitrate: Option<u64>,
-    /// From the request on until the first byte of the answer is to be played.
+    /// Time from the request until the first byte of the answer is played.
     pub starts_in: Option<Duration>,
 }
 
-/// What the headers say, else the query.
+/// Values from the headers, else from the query.
 pub fn playback(headers: &HeaderMap, query: Option<&str>) -> Playback {
     let lists = HEADERS.iter().flat_map(|name| headers.get_all(*name)).filter_map(|v| v.to_str().ok());
     let values = CmcdValues::of(lists.flat_map(|list| list.split(',')));
@@ -42,7 +43,7 @@ pub fn playback(headers: &HeaderMap, query: Option<&str>) -> Playback {
     CmcdValues::of(list.as_deref().unwrap_or("").split(',')).playback()
 }
 
-/// The values as they are sent.
+/// The values as they were sent.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CmcdValues {
     br: Option<u64>,

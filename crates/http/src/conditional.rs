@@ -1,4 +1,4 @@
-//! Validators and the conditions that rest on them (RFC 9110, sections 8.8 and 13).
+//! Validators, and the conditions that use them (RFC 9110, sections 8.8 and 13).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,22 +6,22 @@ use hyper::header::{
     HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
 };
 
-/// A file whose time of change is this close to now may change again without a new one (file systems stamp
-/// with the clock tick, HTTP dates in whole seconds): its validators are weak. At a time further off, on
-/// either side, no change to come is stamped. At half of it a second of FAT's clock, which has even ones
-/// alone, is not over; at double, downloads of new files can be resumed later.
+/// While a file's time of change is this close to now, the file may change again and keep that time (file
+/// systems stamp with the clock tick, HTTP dates in whole seconds), so its validators are weak. At half of
+/// this, one second of FAT's clock, which counts in steps of two, is not over; at double, downloads of new
+/// files can be resumed later.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What identifies one state of a file to clients. The tag is made of time of change and size, not of the inode's
-/// number, so that copies made with their times (rsync -t) on other machines have the same.
+/// Identifies one state of a file to clients. The tag is made of time of change and size, not of the inode
+/// number, so copies that keep their times (rsync -t) have the same tag on all machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validators {
     /// `"..."`, or `W/"..."` while the file is fresh.
     pub etag: String,
     /// Whole seconds.
     pub modified: SystemTime,
-    /// Whether that is a date to be told: none before 1970, which have no number in it, and none to come (RFC
-    /// 9110, 8.8.2.1).
+    /// Whether the date may be sent: none before 1970, which HTTP dates cannot express, and none in the
+    /// future (RFC 9110, 8.8.2.1).
     pub dated: bool,
     /// Whether equal validators promise equal bytes.
     pub strong: bool,
@@ -39,17 +39,17 @@ impl Validators {
     }
 }
 
-/// Whether a file last changed in this second would have another time after its next change.
+/// Whether a later change of a file last changed in this second would get another time.
 pub fn is_settled(modified_s: i64, now: SystemTime) -> bool {
     let modified = UNIX_EPOCH + u64::try_from(modified_s).map(Duration::from_secs).unwrap_or_default();
     let apart = now.duration_since(modified).unwrap_or_else(|ahead| ahead.duration());
     apart > SETTLED
 }
 
-/// What the conditions say.
+/// The result of the conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on; with `ranges` false a `Range` header is to be ignored.
+    /// Serve the file; with `ranges` false, ignore the `Range` header.
     Proceed {
         /// Whether `If-Range` allows ranges.
         ranges: bool,
@@ -81,7 +81,7 @@ pub fn evaluate(headers: &HeaderMap, file: &Validators) -> Verdict {
         Some(Ok(value)) if value.starts_with('"') || value.starts_with("W/") => {
             strong_match(value.trim(), file)
         }
-        // A date is a strong validator only of a file that has settled; and it must be exactly that date.
+        // A date is a strong validator only if the file has settled, and only if it matches exactly.
         Some(Ok(value)) => {
             file.strong
                 && file.dated
@@ -125,7 +125,7 @@ fn tags(list: &str) -> impl Iterator<Item = &str> {
 }
 
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
-    // Of several lines none can be meant.
+    // If there are several lines, the condition is ignored.
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
     if values.next().is_some() {
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(ask(&[(IF_MATCH, "\"other\""), (IF_NONE_MATCH, "*")]), Verdict::Failed);
     }
 
-    /// A clock was ahead, or an archive says so. Nothing that is written now gets such a time.
+    /// A clock was ahead, or an archive set the time. No new change gets such a time.
     #[test]
     fn a_file_of_tomorrow_has_a_strong_tag_and_no_date() {
         let now = UNIX_EPOCH + Duration::from_secs(1_640_995_200);

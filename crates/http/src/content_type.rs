@@ -11,7 +11,7 @@ pub fn of(path: &Path) -> &'static str {
         "txt" | "md" | "log" => "text/plain; charset=utf-8",
         "css" => "text/css; charset=utf-8",
         "js" | "mjs" => "text/javascript; charset=utf-8",
-        // Video for which the table below has registered types that are not in use.
+        // Video types for which the table below has registered names that no player uses.
         "m4s" => "video/iso.segment",
         "ts" => "video/mp2t",
         "mpd" => "application/dash+xml",
@@ -25,7 +25,7 @@ pub fn of(path: &Path) -> &'static str {
     }
 }
 
-/// Bytes of which nothing is known.
+/// Content of unknown type.
 const UNKNOWN: &str = "application/octet-stream";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Digests of whole files (RFC 9530): `Repr-Digest`, `Content-Digest` and the wish for one.
+//! Digests of whole files (RFC 9530): `Repr-Digest`, `Content-Digest` and the request for one.
 
 use std::io::{self, Read};
 
@@ -7,14 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256, Sha512};
 
-/// Digest of the whole representation, whatever part of it an answer carries.
+/// Digest of the whole representation, whichever part of it an answer carries.
 pub const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
-/// Digest of the bytes of this very answer.
+/// Digest of the bytes of this answer.
 pub const CONTENT_DIGEST: HeaderName = HeaderName::from_static("content-digest");
-/// What a client would like to have.
+/// The digests that a client requests.
 pub const WANT_REPR_DIGEST: HeaderName = HeaderName::from_static("want-repr-digest");
 
-/// An algorithm of the RFC's registry that is still good. Others are passed over.
+/// Algorithms of the RFC's registry that are still secure. Others are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     /// `sha-256`
@@ -32,7 +32,7 @@ impl Algorithm {
         }
     }
 
-    /// The name in the fields.
+    /// Its name in the header fields.
     pub const fn name(self) -> &'static str {
         match self {
             Algorithm::Sha256 => "sha-256",
@@ -41,16 +41,16 @@ impl Algorithm {
     }
 }
 
-/// A digest as it stands in a field.
+/// A digest from a header field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stated {
-    /// How it was made.
+    /// Its algorithm.
     pub algorithm: Algorithm,
     /// Its bytes.
     pub value: Vec<u8>,
 }
 
-/// The strongest digest we can check that a field states; `None` if there is none.
+/// The strongest digest in a field that we can check; `None` if there is none.
 pub fn stated(headers: &HeaderMap, field: &HeaderName) -> Option<Stated> {
     let lists = headers.get_all(field).iter().filter_map(|v| v.to_str().ok());
     let items = lists.flat_map(|list| list.split(',')).filter_map(|item| {
@@ -63,7 +63,7 @@ pub fn stated(headers: &HeaderMap, field: &HeaderName) -> Option<Stated> {
     items.max_by_key(|s| s.algorithm)
 }
 
-/// Whether the client would like a digest we can make: `sha-256` with a weight above zero.
+/// Whether the client requests a digest that we can compute: `sha-256` with a weight above zero.
 pub fn wants_sha256(headers: &HeaderMap) -> bool {
     let lists = headers.get_all(WANT_REPR_DIGEST).iter().filter_map(|v| v.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|item| {
@@ -77,7 +77,7 @@ pub fn field(algorithm: Algorithm, value: &[u8]) -> String {
     format!("{}=:{}:", algorithm.name(), STANDARD.encode(value))
 }
 
-/// A digest in the making.
+/// A digest being computed.
 pub enum Hasher {
     /// `sha-256`
     Sha256(Sha256),
@@ -86,7 +86,7 @@ pub enum Hasher {
 }
 
 impl Hasher {
-    /// Of nothing so far.
+    /// Without any bytes yet.
     pub fn new(algorithm: Algorithm) -> Hasher {
         match algorithm {
             Algorithm::Sha256 => Hasher::Sha256(Sha256::new()),
@@ -111,7 +111,7 @@ impl Hasher {
     }
 }
 
-/// Digest of everything a reader gives, and how much that was.
+/// Digest of all bytes of a reader, and their number.
 ///
 /// # Errors
 /// The reader's.

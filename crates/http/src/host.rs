@@ -3,8 +3,8 @@
 use hyper::Version;
 use hyper::header::{HOST, HeaderMap};
 
-/// Whether a request says which host it is for as it must: once and in a valid form; on HTTP/1.0, and on HTTP/2 where
-/// `:authority` says it, it may be missing.
+/// Whether a request names its host as required: once and in a valid form. The field may be missing in
+/// HTTP/1.0, and in HTTP/2 if `:authority` is there.
 pub fn is_good(version: Version, headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(HOST).iter();
     match (fields.next(), fields.next()) {
@@ -14,7 +14,7 @@ pub fn is_good(version: Version, headers: &HeaderMap) -> bool {
     }
 }
 
-/// `uri-host [ ":" port ]` (RFC 3986, 3.2.2). It may be empty: then the target names no host.
+/// `uri-host [ ":" port ]` (RFC 3986, 3.2.2). It may be empty: then the target has no host.
 fn is_host(text: &[u8]) -> bool {
     let (host, port) = match text {
         [b'[', ..] => {
@@ -35,7 +35,7 @@ fn is_host(text: &[u8]) -> bool {
     good_port && is_registered_name(host)
 }
 
-/// What stands between brackets: an IPv6 address, or one of a later version (`v1.x`).
+/// The text between brackets: an IPv6 address, or one of a later version (`v1.x`).
 fn is_ip_literal(text: &[u8]) -> bool {
     if let [b'v' | b'V', later @ ..] = text {
         let Some(dot) = later.iter().position(|b| *b == b'.') else { return false };
@@ -48,7 +48,7 @@ fn is_ip_literal(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// A name as registries give them, or an IPv4 address, which has the same letters.
+/// A registered name, or an IPv4 address, which has the same letters.
 fn is_registered_name(name: &[u8]) -> bool {
     let mut rest = name;
     loop {

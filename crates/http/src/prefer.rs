@@ -1,7 +1,7 @@
 //! `Prefer: any-order` (RFC 7240): the client takes the parts of the answer in any order.
 //!
-//! Parts of a `multipart/byteranges` answer may already come in any order (RFC 9110, 15.3.7.2), but clients that never
-//! asked for it are not surprised with it, and proxies pass the two headers on untouched.
+//! Parts of a `multipart/byteranges` answer may come in any order (RFC 9110, 15.3.7.2). The preference makes
+//! sure that only clients that expect it get them so, and proxies pass the two headers on.
 
 use hyper::header::{HeaderMap, HeaderName};
 
@@ -14,8 +14,8 @@ pub const PREFER: HeaderName = HeaderName::from_static("prefer");
 /// The answer's header.
 pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// Whether a header names a preference (RFC 7240, section 2: names without regard to case, the first of a kind counts,
-/// and an empty value means none was given).
+/// Whether a header names a preference (RFC 7240, section 2: names are case-insensitive, the first of several
+/// counts, and an empty value means that none was given).
 pub fn has(headers: &HeaderMap, header: &HeaderName, preference: &str) -> bool {
     let lists = headers.get_all(header).iter().filter_map(|v| v.to_str().ok());
     for item in lists.flat_map(|list| list.split(',')) {

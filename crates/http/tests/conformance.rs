@@ -1,5 +1,5 @@
-//! Suites of others against the server: h2spec (HTTP/2) and the cases for plain files of nginx's own tests. Both are skipped
-//! where they are not there; `scripts/provision-conformance` fetches them.
+//! Suites of others against the server: h2spec (HTTP/2) and the cases for plain files of nginx's own tests.
+//! Both are skipped where they are not there; `scripts/provision-conformance` fetches them.
 
 mod common;
 
@@ -83,7 +83,8 @@ fn nginx_tests_of_plain_files_differ_only_where_they_should() {
     }
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("lib/Test")).unwrap();
-    // The suite compares the names of fields with their usual letters, which do not matter and are small in our answers.
+    // The suite compares the names of fields with their usual letters, which do not matter and are small in
+    // our answers.
     let module = fs::read_to_string(suite.join("lib/Test/Nginx.pm")).unwrap();
     let end = "\tlog_in($reply);\n\treturn $reply;";
     assert!(module.contains(end), "another version of the suite");

@@ -202,8 +202,8 @@ fn an_interrupted_download_goes_on_where_it_was() {
     assert_eq!(fs::read(&target).unwrap(), b"0123456789");
 }
 
-/// A server that names neither tag nor date may send parts of a file that changed in between: nothing is put together from
-/// two answers.
+/// A server that names neither tag nor date may send parts of a file that changed in between: nothing is put
+/// together from two answers.
 #[test]
 fn without_a_validator_nothing_is_joined() {
     let dir = tempfile::tempdir().unwrap();
@@ -263,15 +263,15 @@ fn lies_and_failures_end_in_one_line_and_no_file() {
     let cases: Vec<(&str, &'static str, &'static [u8], &str)> = vec![
         ("not found", "HTTP/1.1 404 Not Found\nContent-Length: 0", b"", "404"),
         ("too short", "HTTP/1.1 200 OK\nContent-Length: 10", b"abc", "connection"),
-        ("no length", "HTTP/1.1 200 OK", b"abc", "nothing can be verified"),
+        ("no length", "HTTP/1.1 200 OK", b"abc", "cannot be verified"),
         ("wrong digest", digest_head, b"abc", "digest"),
         ("wrong content digest", content_head, b"abc", "digest"),
-        ("encoded", "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Encoding: gzip", b"abc", "encoding"),
-        ("endless move", "HTTP/1.1 302 Found\nLocation: /f\nContent-Length: 0", b"", "circle"),
+        ("encoded", "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Encoding: gzip", b"abc", "encoded"),
+        ("endless move", "HTTP/1.1 302 Found\nLocation: /f\nContent-Length: 0", b"", "too many redirects"),
         ("size changes", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n--b\r\nContent-Range: bytes 1-1/6\r\n\r\nb\r\n--b--\r\n", "chang"),
         ("part without a place", part, b"--b\r\n\r\nabc\r\n--b--\r\n", "no known place"),
         ("part longer than it says", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\nabc\r\n--b--\r\n", "long as they say"),
-        ("the same part for ever", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n--b--\r\n", "before the file was whole"),
+        ("the same part for ever", part, b"--b\r\nContent-Range: bytes 0-0/5\r\n\r\na\r\n--b--\r\n", "before the file was complete"),
         ("unavailable", "HTTP/1.1 503 Busy\nRetry-After: 0\nContent-Length: 0", b"", "503"),
         ("garbage", "SMTP ready\n", b"", "no answer"),
     ];
@@ -401,7 +401,8 @@ fn over_tls_with_http_1_and_2_a_new_certificate_and_a_wrong_one() {
     server.stop();
 }
 
-/// A server that answers every request with `head`, and then with what `more` gives until the client has had enough.
+/// A server that answers every request with `head`, and then with what `more` gives until the client has had
+/// enough.
 fn endless(head: &'static str, more: impl Fn(u64) -> Vec<u8> + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -559,7 +560,7 @@ fn a_file_is_found_wherever_its_server_says_it_is() {
             .unwrap_or_else(|e| panic!("{name}: {e}"));
         fs::remove_file(&target).unwrap();
     }
-    for (name, said) in [("mail", "neither http nor https"), ("loop", "circle")] {
+    for (name, said) in [("mail", "neither http nor https"), ("loop", "too many redirects")] {
         let fault = fetch(&format!("http://{}/dir/{name}", server.address), &target).unwrap_err();
         assert!(fault.message.contains(said) && !fault.message.contains('\n'), "{fault}");
     }
@@ -604,7 +605,7 @@ fn a_name_and_password_log_in_and_go_to_no_other_server() {
     }
     for (url, said) in [
         (login("no"), "does not take the name and password"),
-        (login("locked"), "go to no other"),
+        (login("locked"), "does not get the name and password"),
         (format!("http://{}/no", server.address), "give a name and password in the URL"),
     ] {
         let fault = fetch(&url, &target).unwrap_err();
@@ -764,7 +765,7 @@ fn servers_that_contradict_themselves_are_not_believed() {
     }
     let coded = "HTTP/1.1 200 OK\nTransfer-Encoding: gzip, chunked\nETag: \"a\"";
     let twice = "HTTP/1.1 200 OK\nContent-Length: 3\nContent-Encoding: identity\nContent-Encoding: br";
-    for (head, said) in [(coded, "coding nobody asked for (gzip)"), (twice, "encoding it (br)")] {
+    for (head, said) in [(coded, "coding that was not requested (gzip)"), (twice, "encoded (br)")] {
         let server = fake(vec![says(head, b"3\r\nabc\r\n0\r\n\r\n")]);
         let fault = fetch(&url(&server), &target).unwrap_err();
         assert!(fault.message.contains(said) && !target.exists(), "{fault}");
@@ -839,7 +840,7 @@ fn the_wrong_scheme_is_said_in_words() {
     // A server of TLS answers an alert, or hangs up.
     let alert = fake(vec![Box::new(|_| b"\x15\x03\x01\x00\x02\x02\x46".to_vec())]);
     let fault = fetch_with(&url(&alert), &target, &own).unwrap_err();
-    assert!(fault.message.contains("is it https://"), "{fault}");
+    assert!(fault.message.contains("expect https://"), "{fault}");
     plain.stop();
 }
 

@@ -159,7 +159,8 @@ fn boundaries_cannot_be_foreseen() {
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), 100, "a server started anew begins anew");
-    // Every bit is set in about half of them. (That one of 128 is not in 15 to 85 of 100 happens once in 10^10 runs.)
+    // Every bit is set in about half of them. (That one of 128 is not in 15 to 85 of 100 happens once in
+    // 10^10 runs.)
     for bit in 0..128 {
         let set = all.iter().filter(|b| *b >> bit & 1 == 1).count();
         assert!((15..=85).contains(&set), "bit {bit} is set in {set} of 100");
@@ -415,7 +416,8 @@ fn stopping_lets_an_answer_end_and_takes_no_new_ones() {
     }
     stream.read_to_end(&mut first).unwrap();
     let report = stopping.join().unwrap();
-    // On a machine so busy that the client itself does not take the answer within the grace period it is cut off, and that is said.
+    // On a machine so busy that the client itself does not take the answer within the grace period it is cut
+    // off, and that is said.
     assert_eq!(report["counters"]["connections_cut"], 0, "after {:?}: {report}", began.elapsed());
     assert!(
         first.ends_with(&film[29_000_000..]),
@@ -467,7 +469,8 @@ fn a_rate_is_kept() {
     server.stop();
 }
 
-/// A connection that sleeps between requests is served as before, and a head that comes slowly is not cut off by it.
+/// A connection that sleeps between requests is served as before, and a head that comes slowly is not cut off
+/// by it.
 #[test]
 fn sleeping_connections_wake_up() {
     let site = Site::new();
@@ -490,7 +493,8 @@ fn sleeping_connections_wake_up() {
     server.stop();
 }
 
-/// What goes past this level is read and sent right, and leaves nothing in memory; what is in memory is sent from it.
+/// What goes past this level is read and sent right, and leaves nothing in memory; what is in memory is sent
+/// from it.
 #[test]
 fn coordination_changes_what_is_kept_and_no_byte() {
     use seekless_levels::coordinate::pfc::PfcParams;
@@ -515,9 +519,9 @@ fn coordination_changes_what_is_kept_and_no_byte() {
     }
 }
 
-/// What was sent and has not come back lingers as long as there is room; then what was sent first is given back.
-/// The kernel frees what a socket has delivered in batches, a processor's with that processor's next packet (`skb_attempt_defer_free`).
-/// Until then the pages are held; on a loopback without traffic for good.
+/// What was sent and has not come back lingers as long as there is room; then what was sent first is given
+/// back. The kernel frees what a socket has delivered in batches, a processor's with that processor's next
+/// packet (`skb_attempt_defer_free`). Until then the pages are held; on a loopback without traffic for good.
 fn a_packet_on_each_processor() {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let ours = sched_getaffinity(None).unwrap();

@@ -14,8 +14,8 @@ const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 
 const MAGIC: u16 = 0xeb9f;
 
-/// Most steps from a type to the one it stands for, and levels of unnamed structures in one another. Those of
-/// the kernel have about five; a description that refers to itself ends here.
+/// Maximum number of steps from a type to its definition, and of levels of nested unnamed structures. The
+/// kernel's types need about five; a description that refers to itself ends here.
 const DEPTH_MAX: u32 = 16;
 
 /// Size of a pointer.

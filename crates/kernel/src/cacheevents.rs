@@ -273,8 +273,8 @@ fn failed(attachment: Attachment, error: io::Error) -> TraceError {
     )
 }
 
-/// A tracepoint of the page cache, given by its name, what it says, and the field of its last page; with the
-/// field that all tracepoints have.
+/// A tracepoint of the page cache, given by its name, the kind of its events, and the field of its last page,
+/// with the field that all tracepoints have.
 fn layout(
     tracefs: &Tracefs,
     (name, taken, last): (&str, Taken, &str),

@@ -60,7 +60,7 @@ fn is_namespace(link: &str, name: &str) -> bool {
     fs::read_link(link).map_or(true, |named| named.as_os_str() == name)
 }
 
-/// What runtimes leave for those who ask: files (Docker, Podman), variables (Podman and systemd; Kubernetes).
+/// The marks that runtimes leave: files (Docker, Podman), variables (Podman and systemd; Kubernetes).
 fn is_marked() -> bool {
     ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists())
         || ["container", "KUBERNETES_SERVICE_HOST"].iter().any(|mark| env::var_os(mark).is_some())

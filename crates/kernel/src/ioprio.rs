@@ -8,7 +8,7 @@ pub enum Class {
     RealTime,
     /// Best effort, at a level of 0 (highest) to 7; 4 is the default.
     BestEffort(u32),
-    /// Only when nobody else reads.
+    /// Only when no other process reads.
     Idle,
 }
 

@@ -15,16 +15,17 @@ use rustix::fs::{Mode, OFlags};
 /// What is known of a disk's power state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Power {
-    /// It turns.
+    /// It is spinning.
     Awake,
-    /// It stands still, or is suspended.
+    /// It has stopped, or is suspended.
     Asleep,
-    /// It does not tell, or we may not ask.
+    /// It does not report its state, or this process may not ask.
     #[default]
     Unknown,
 }
 
-/// What sysfs says of the disk with this kernel name. `sys_block` is `/sys/block`. Touches no disk.
+/// The power state in sysfs of the disk with this kernel name. `sys_block` is `/sys/block`. Does not access
+/// the disk.
 pub fn suspended(sys_block: &Path, name: &str) -> Power {
     let status = sys_block.join(name).join("device/power/runtime_status");
     match fs::read_to_string(status).as_deref().map(str::trim) {

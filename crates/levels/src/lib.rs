@@ -1,5 +1,5 @@
-//! How two cache levels keep out of each other's way. The caches, prefetchers and coordinators that only the
-//! study of the paper needs are in the simulator.
+//! Coordination of two cache levels. The caches, prefetchers and coordinators that only the study of the
+//! paper needs are in the simulator.
 //!
 //! - [`coordinate`]: PFC, and ours.
 //! - [`recent`]: block numbers in order of use.

@@ -21,13 +21,13 @@ impl RecentBlocks {
         RecentBlocks { places: HashMap::new(), order: Recency::default(), capacity }
     }
 
-    /// Whether a block is listed. Changes nothing.
+    /// Whether a block is in the set. Changes nothing.
     #[inline]
     pub fn holds(&self, block: u64) -> bool {
         self.places.contains_key(&block)
     }
 
-    /// Whether a block is listed. With `refresh` it counts as re-accessed and becomes the most recent.
+    /// Whether a block is in the set. With `refresh` it counts as re-accessed and becomes the most recent.
     #[inline]
     pub fn contains(&mut self, block: u64, refresh: bool) -> bool {
         let Some(place) = self.places.get_mut(&block) else { return false };
@@ -38,8 +38,8 @@ impl RecentBlocks {
         true
     }
 
-    /// Lists a block; one listed already becomes the most recent if `refresh`, else stays where it is.
-    /// Returns whether it was listed.
+    /// Adds a block. One that is there already becomes the most recent if `refresh`, otherwise stays where it
+    /// is. Returns whether it was there.
     #[inline]
     pub fn insert(&mut self, block: u64, refresh: bool) -> bool {
         if self.capacity == 0 || self.contains(block, refresh) {

@@ -1,9 +1,9 @@
-//! Options of every command that has an engine, whatever its door: how far it reads, in which order, how early,
-//! in how much memory. Meaning, range, default and error message of an option are the same everywhere, the
-//! simulator included.
+//! Options of every command that has an engine: how far it reads, in which order, how early, in how much
+//! memory. Meaning, range, default and error message of an option are the same for every door and for the
+//! simulator.
 //!
-//! [`PolicyOptions`] builds the configuration of the policy and knows nothing of a running engine; `EngineOptions` of
-//! the crate `frontend` turns it into the settings of a real one.
+//! [`PolicyOptions`] builds the configuration of the policy and does not know a running engine;
+//! `EngineOptions` of the crate `frontend` adds the settings of a real one.
 //!
 //! Must not know: the doors, and the other options of a command.
 

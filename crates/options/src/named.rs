@@ -7,17 +7,17 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde_json::{Map, Value};
 
-/// The settings that these words give, each NAME=VALUE, over the defaults of `T`. Of two with one name the
-/// last counts.
+/// The settings that these words give, each NAME=VALUE, over the defaults of `T`. The last of several with
+/// one name counts.
 ///
 /// # Errors
-/// No NAME=VALUE, a wrong value, or an unknown name; then the text lists those there are.
+/// A word is not NAME=VALUE, has a wrong value, or an unknown name; then the text lists the known ones.
 pub fn named<T: DeserializeOwned>(words: &[String]) -> Result<T, String> {
     let mut all = Map::new();
     for word in words {
         let (name, text) = word.split_once('=').ok_or_else(|| format!("{word}: write NAME=VALUE"))?;
         let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
-        // By itself first: a message about all of them would not say which is wrong.
+        // Each by itself first: a message about all of them would not say which one is wrong.
         let one = Map::from_iter([(name.to_string(), value.clone())]);
         serde_json::from_value::<T>(one.into()).map_err(|why| format!("{word}: {why}"))?;
         all.insert(name.to_string(), value);

@@ -12,7 +12,7 @@ use crate::policy::PREFETCH_MAX;
 use crate::preset::Values;
 use crate::{PAPERS, named, parsed};
 
-/// Options of the release before that are parameters now.
+/// Options of the previous release that are parameters now.
 pub const MOVED: [&str; 12] = [
     "start-size",
     "adjust-by",
@@ -40,7 +40,7 @@ pub struct Parameters {
     parameter: Vec<String>,
 }
 
-/// What they say.
+/// The values of the parameters.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct ParameterValues {

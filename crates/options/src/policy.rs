@@ -42,7 +42,7 @@ pub struct PolicyOptions {
     #[arg(long, value_name = "SIZE")]
     pub budget: Option<Bytes>,
     /// Let disks sleep: read for all streams at once, as much as the budget holds, then nothing until the
-    /// first of them is about to run dry; nothing of Seekless's own wakes one. For disks with little to do
+    /// first of them is about to run dry; Seekless itself wakes no disk. For disks with little to do
     #[arg(long)]
     pub quiet: bool,
     /// How long a client may wait because the pieces of others are long: a time of 1ms to 1h, auto (about as
@@ -267,7 +267,7 @@ mod tests {
         assert!(fault(&["--parameter", "start-size=1B"]).contains("4KiB to --size-max"));
         assert!(fault(&["--parameter", "step-size=0B"]).contains("step-size"));
         assert!(fault(&["--parameter=score-deflation-factor=2"]).contains("score-deflation-factor"));
-        // Said of a size that is not even automatic, before anybody relies on it.
+        // Reported even if the size is not automatic, before the value is relied on.
         assert!(fault(&["--prefetch", "4MiB", "--parameter", "adjust-evict=200"]).contains("adjust-evict"));
         assert!(fault(&["--size-max", "8KiB"]).starts_with("--size-max = 8KiB is out of range"));
     }
@@ -356,7 +356,7 @@ mod tests {
         assert!(!Words::command().render_long_help().to_string().contains("--stalled"));
     }
 
-    /// The parameters of the papers stand in the manual page and in `seekless config --show`.
+    /// The manual page and `seekless config --show` have the papers' parameters.
     #[test]
     fn help_shows_what_people_use_and_no_parameter_of_the_papers() {
         let short = Words::command().render_help().to_string();

@@ -27,7 +27,7 @@ const E_USAGE: c_int = -1;
 const E_FORKED: c_int = -2;
 const E_SYSTEM: c_int = -3;
 
-/// A set and what its caller was given last.
+/// A set, and the last item given to its caller.
 pub struct SeeklessOrder {
     options: Options,
     /// Made with the first path.
@@ -149,8 +149,7 @@ pub unsafe extern "C" fn seekless_order_next(
     });
     let path = if status > END { handle.path.as_ptr() } else { ptr::null() };
     let reason = if status == FAILURE { handle.reason.as_ptr() } else { ptr::null() };
-    // SAFETY: not null, and the caller promises that it may be written; `write` reads nothing of what is
-    // there.
+    // SAFETY: not null, and the caller promises that it may be written; `write` does not read the old value.
     unsafe { item.write(SeeklessOrderItem { path, reason, offset, length, how, last }) };
     status
 }
@@ -167,8 +166,7 @@ pub extern "C" fn seekless_order_how(how: c_int) -> *const c_char {
     name.as_ptr()
 }
 
-/// What brought the bytes of the item given last into memory: `nobody`, `itself` or `daemon`; null for a null
-/// handle.
+/// Which process read the bytes of the last item: `nobody`, `itself` or `daemon`; null for a null handle.
 ///
 /// # Safety
 /// As [`seekless_order_set`].
@@ -196,7 +194,7 @@ pub unsafe extern "C" fn seekless_order_free(handle: *mut SeeklessOrder) {
     // SAFETY: it came from `Box::into_raw` in `seekless_order_new`, and this is its only end.
     let mut handle = unsafe { Box::from_raw(handle) };
     if handle.process != process::id() {
-        // The thread to wait for is in another process.
+        // The thread that would have to be joined is in another process.
         std::mem::forget(handle.set.take());
     }
     let _ = catch_unwind(AssertUnwindSafe(|| drop(handle)));
@@ -211,7 +209,7 @@ impl SeeklessOrder {
     }
 }
 
-/// Runs a call of the process that made the handle; a panic is an error of the system.
+/// Runs a call in the process that made the handle; a panic becomes an error of the system.
 fn guarded(handle: &mut SeeklessOrder, call: impl FnOnce(&mut SeeklessOrder) -> c_int) -> c_int {
     if handle.process != process::id() {
         return E_FORKED;

@@ -1,15 +1,15 @@
 //! Reading ahead of the consumer.
 //!
-//! A file is brought into memory first and handed on then, so a consumer that works with many threads at once
-//! still finds every file in memory, and the disk is read in one order by one thread. Some files are under
-//! way together, so that the disk has a queue.
+//! A file is read into memory first and then handed to the consumer. So a consumer with many threads still
+//! finds every file in memory, while one thread reads the disk in one order. Several files are in flight
+//! together, so that the disk has a queue.
 //!
-//! Where a daemon answers, the daemon reads (`daemon`): it has the order of all sets and servers of a disk.
-//! Files are handed on as they come then; the ranges of a file that is cut, one after the other. Where none
-//! answers, or it goes away, this thread reads by itself.
+//! If a daemon answers, the daemon reads (`daemon`): it orders the reads of all sets and servers of a disk.
+//! Files are then handed on as they arrive, and the ranges of a divided file in order. If no daemon answers,
+//! or it goes away, this thread reads by itself.
 //!
-//! How far the consumer is, it tells itself ([`Consumer::taken`]): the reader of a pipe by what lies in the
-//! pipe unread (`pipe`), a program by what it has asked for (`set`).
+//! The consumer reports its progress ([`Consumer::taken`]): the reader of a pipe by the unread bytes in the
+//! pipe (`pipe`), a program by the items that it has taken (`set`).
 
 use std::collections::VecDeque;
 use std::fs::Metadata;
@@ -28,73 +28,74 @@ use crate::look;
 use crate::walk::as_path;
 use crate::window::Window;
 
-/// Files under way at a time. A disk with a queue of 32 commands orders within it; at half of this the queue
-/// may run dry between two large files, at double more descriptors are open and nothing is gained.
+/// Maximum number of files in flight. A disk with a queue of 32 commands orders within it. At half, the queue
+/// may run dry between two large files; at double, more descriptors are open for nothing.
 const UNDER_WAY_MAX: usize = 64;
 
-/// Bytes under way at a time, and the step in which longer files are read: a twentieth of a second of a disk.
-/// At half of it a fast disk waits between steps; at double the first paths of a batch come later.
+/// Maximum bytes in flight, and the step in which longer files are read: a twentieth of a second of a disk.
+/// At half, a fast disk waits between steps; at double, the first paths of a batch come later.
 const UNDER_WAY_BYTES: u64 = 8 << 20;
 
-/// Files under way at a time where a daemon reads: each is an open descriptor here. At half of it the daemon
-/// has less to order; at double a program with the usual limit of 1,024 descriptors has few left.
+/// Maximum number of files in flight if a daemon reads; each is an open descriptor here. At half, the daemon
+/// has less to order; at double, a program with the usual limit of 1,024 descriptors has few left.
 const ADDED_MAX: usize = 256;
 
-/// How often it is looked how far the consumer is while a daemon is waited for. At half of it more wake-ups,
-/// at double the daemon hears later that there is room.
+/// Interval at which the consumer's progress is checked during a wait for the daemon. At half, there are more
+/// wake-ups; at double, the daemon learns later that there is room.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A daemon that has brought nothing for so long although the consumer has taken all is given up: a little
-/// longer than a daemon lets a request wait.
+/// A daemon that has delivered nothing for this long, although the consumer has taken everything, is given
+/// up: a little longer than a daemon lets a request wait.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(WAIT_MS_MAX + 5_000);
 
-/// The window halves if more than one byte in this number was read twice. At half of it a tenth of the disk's
-/// time is lost; at double, reads of other programs in the group shrink the window.
+/// The window halves if more than one byte in this number was read twice. At half, a tenth of the disk's time
+/// is lost; at double, reads of other programs in the group shrink the window.
 const AGAIN: u64 = 20;
 
-/// Stretches of data of one range of a file that are read ahead; those behind them are left to the consumer.
-/// At half of it more of a file with many holes is; at double, one such file keeps the disk for longer.
+/// Maximum number of stretches of data of one range that are read ahead; the consumer reads the others. At
+/// half, it reads more of a file with many holes; at double, one such file occupies the disk for longer.
 const STRETCHES_MAX: usize = 256;
 
-/// Items whose files are in memory and that their consumer has not taken. The window bounds them as well;
-/// this bounds what a huge window of tiny files keeps. At half of it such a window is not filled.
+/// Maximum number of items that are in memory and that the consumer has not taken. The window bounds them as
+/// well; this is for a large window of tiny files. At half, such a window is not filled.
 pub(crate) const WAITING_MAX: usize = 100_000;
 
-/// What was read ahead.
+/// The result of reading ahead.
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(serde::Serialize))]
 #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the summaries of the commands have it"))]
 pub(crate) struct AheadSummary {
-    /// Most bytes ahead of the consumer: what was asked for, or half of the memory if that is less.
+    /// The window: maximum bytes ahead of the consumer, the requested number or half of the memory if that is
+    /// less.
     pub(crate) window: u64,
-    /// The least that it became, because files were evicted before they were used.
+    /// The smallest window, because files were evicted before they were used.
     pub(crate) least: u64,
-    /// The furthest it was ahead.
+    /// Most bytes that were ahead of the consumer.
     pub(crate) furthest: u64,
-    /// Bytes that were brought in, or were there.
+    /// Bytes that were read, or were in memory already.
     pub(crate) bytes: u64,
-    /// Files left to their consumer: not readable here, on no disk, read errors.
+    /// Files left to the consumer: not readable here, on no disk, or with read errors.
     pub(crate) left: u64,
-    /// Of the files, those that a daemon brought in.
+    /// Of the files, those that a daemon read.
     pub(crate) by_daemon: u64,
-    /// Of the files, those that were brought in without one.
+    /// Of the files, those that this process read.
     pub(crate) by_itself: u64,
 }
 
-/// What brought the bytes of an item into memory.
+/// Which process read the bytes of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ReadBy {
-    /// Nothing did: it has none, they were there, or they are left to the consumer.
+    /// None: it has no bytes, they were in memory, or they are left to the consumer.
     #[default]
     Nobody,
     /// This process.
     Itself,
-    /// The daemon of Seekless, in one order with all else that it reads from the disk.
+    /// The daemon of Seekless, in one order with all other reads of the disk.
     Daemon,
 }
 
 impl ReadBy {
-    /// In words: `nobody`, `itself`, `daemon`.
+    /// The words `nobody`, `itself`, `daemon`.
     pub fn name(self) -> &'static str {
         match self {
             ReadBy::Nobody => "nobody",
@@ -104,107 +105,107 @@ impl ReadBy {
     }
 }
 
-/// The consumer has gone.
+/// The consumer has ended.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
 /// A consumer of items in order.
 pub(crate) trait Consumer {
-    /// What it gets of a file.
+    /// The consumer's item for a file.
     type Item;
 
     /// How far an item moves its position.
     fn weight(item: &Self::Item) -> u64;
 
-    /// Notes in an item what read its file.
+    /// Stores in an item which process read its file.
     fn read_by(_: &mut Self::Item, _: ReadBy) {}
 
-    /// Gives it an item, whose file is in memory.
+    /// Hands it an item whose file is in memory.
     ///
     /// # Errors
-    /// It has gone.
+    /// The consumer has ended.
     fn give(&mut self, item: Self::Item) -> Result<(), Gone>;
 
-    /// Its position: the weight of all items that it has taken. May be less while items are on their way to
-    /// it, never more.
+    /// Its position: the weight of all items that it has taken. It may be too low while items are on their
+    /// way, never too high.
     fn taken(&mut self) -> u64;
 
     /// Waits until it may have taken more.
     ///
     /// # Errors
-    /// It has gone.
+    /// The consumer has ended.
     fn wait(&mut self) -> Result<(), Gone>;
 }
 
-/// A range of a file that is to be read ahead.
+/// A range of a file to read ahead.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) offset: u64,
-    /// Most bytes; the file may end before.
+    /// Maximum bytes; the file may end before.
     pub(crate) len: u64,
-    /// How its file system is read ahead; `None`: not at all.
+    /// How to read ahead on its file system; `None`: not at all.
     pub(crate) steps: Option<Steps>,
-    /// Address on its disk of the file's first byte, if it is known.
+    /// Disk address of the file's first byte, if known.
     pub(crate) address: Option<u64>,
-    /// It is the last range of its file.
+    /// Whether it is the last range of its file.
     pub(crate) last: bool,
 }
 
-/// A file under way.
+/// A file in flight.
 struct UnderWay<T> {
     /// What is read of it; `None`: it is left to the consumer.
     reads: Option<(Source, Steps)>,
     item: T,
-    /// What is read of it: all but holes.
+    /// The ranges that are read: all but holes.
     stretches: Vec<Stretch>,
     /// Bytes that are read.
     len: u64,
-    /// Bytes it counts in the window.
+    /// Bytes that count in the window.
     reserved: u64,
-    /// It is a whole file, not one of several ranges.
+    /// Whether it is a whole file, not one of several ranges.
     whole: bool,
-    /// It is the last range of its file.
+    /// Whether it is the last range of its file.
     last: bool,
-    /// Its number at the daemon; `None`: the daemon has not been told of it.
+    /// Its number at the daemon; `None`: the daemon does not know it.
     number: Option<u32>,
-    /// Nothing is waited for.
+    /// Whether no read has to be waited for.
     ready: bool,
 }
 
-/// A file that was handed on, and that is looked at when it is taken.
+/// A file that was handed on, to be checked when it is taken.
 struct Probe {
     file: Source,
     stretch: Stretch,
-    /// Position of its consumer behind it.
+    /// The consumer's position behind it.
     position: u64,
 }
 
-/// Brings files in and hands them on.
+/// Reads files and hands them on.
 pub(crate) struct Ahead<C: Consumer> {
     window: Window,
     under_way: VecDeque<UnderWay<C::Item>>,
     under_way_bytes: u64,
     consumer: C,
     probe: Option<Probe>,
-    /// `None`: no control group has a limit.
+    /// `None` if no control group has a limit.
     refaults: Option<Refaults>,
-    /// At the last look: what the kernel had counted as read again, and what had been brought in.
+    /// At the last check: bytes that the kernel had counted as read again, and bytes that had been read.
     again: (u64, u64),
     sums: AheadSummary,
-    /// What reads, if it is not this thread.
+    /// The daemon that reads, if it is not this thread.
     daemon: Option<Daemon>,
     next_number: u32,
-    /// Ranges that the daemon brought in and the consumer has not taken: its position behind each, and their
-    /// numbers.
+    /// Ranges that the daemon has read and the consumer has not taken: the position behind each, and its
+    /// number.
     untaken: VecDeque<(u64, u32)>,
-    /// A file of which a range was handed on and not the last.
+    /// A file of which a range was handed on, but not the last.
     in_file: bool,
 }
 
 impl<C: Consumer> Ahead<C> {
-    /// Ahead of `consumer`, at most by `size` bytes and by half of the memory. `ask`: a daemon reads, where
-    /// one answers.
+    /// Reads ahead of `consumer`, at most by `size` bytes and by half of the memory. `ask`: let a daemon
+    /// read, if one answers.
     pub(crate) fn new(consumer: C, size: u64, ask: bool) -> Ahead<C> {
         let half = memory::page_cache_limit().map_or(u64::MAX, |limit| limit / 2);
         let size = size.min(half).max(residency::page_bytes());
@@ -228,11 +229,11 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// Starts to read the file of an item whose turn it is. Without `wanted` the item is handed on in its
-    /// turn and nothing is read. Waits while the window is full.
+    /// Starts reading the file of the next item. Without `wanted`, the item is handed on in its turn, and
+    /// nothing is read. Waits while the window is full.
     ///
     /// # Errors
-    /// The consumer has gone.
+    /// The consumer has ended.
     pub(crate) fn add(&mut self, item: C::Item, wanted: Option<Wanted<'_>>) -> Result<(), Gone> {
         let (offset, is_wanted) = (wanted.as_ref().map_or(0, |wanted| wanted.offset), wanted.is_some());
         let last = wanted.as_ref().is_none_or(|wanted| wanted.last);
@@ -242,7 +243,7 @@ impl<C: Consumer> Ahead<C> {
             let file = look::open(as_path(wanted.path)).ok()?;
             let meta = file.metadata().ok().filter(Metadata::is_file)?;
             if holes::lacks_blocks(meta.len(), meta.blocks()) {
-                // The addresses of a file with holes do not rise with its offsets.
+                // In a file with holes, addresses do not rise with offsets.
                 address = None;
             }
             let end = offset.saturating_add(wanted.len).min(meta.len());
@@ -269,16 +270,16 @@ impl<C: Consumer> Ahead<C> {
         }
         self.sums.furthest = self.sums.furthest.max(self.window.ahead());
         let stretches = holes::first(all, len);
-        // A file that is one hole has nothing that could be read.
+        // A file that is one hole has nothing to read.
         let reads = opened.map(|(source, steps, _)| (source, steps)).filter(|_| len > 0);
         let number = match &stretches[..] {
             [one] => self.tell(reads.as_ref(), (one.offset, one.len), address)?,
-            // A daemon's range has no holes.
+            // A range for the daemon has no holes.
             _ => None,
         };
         if let (Some((source, steps)), None) = (&reads, number) {
             for stretch in holes::first(&stretches, UNDER_WAY_BYTES) {
-                // An error is met again when the bytes are waited for.
+                // The error occurs again when the bytes are waited for.
                 let _ = prefetch::start(source, stretch.offset, stretch.len, *steps);
             }
         }
@@ -302,7 +303,7 @@ impl<C: Consumer> Ahead<C> {
         Ok(())
     }
 
-    /// Hands on what the daemon has brought in by now.
+    /// Hands on what the daemon has read by now.
     fn collect(&mut self) -> Result<(), Gone> {
         while let Some(daemon) = &self.daemon {
             if let Some(next) = self.next_ready() {
@@ -318,7 +319,7 @@ impl<C: Consumer> Ahead<C> {
         Ok(())
     }
 
-    /// Adds a range to the daemon's set; its number there. `None`: there is no daemon, or nothing to read.
+    /// Adds a range to the daemon's set. Returns its number; `None`: there is no daemon, or nothing to read.
     fn tell(
         &mut self,
         reads: Option<&(Source, Steps)>,
@@ -326,7 +327,7 @@ impl<C: Consumer> Ahead<C> {
         address: Option<u64>,
     ) -> Result<Option<u32>, Gone> {
         let Some((source, _)) = reads else { return Ok(None) };
-        // The daemon has as many as it may have.
+        // The daemon has the maximum number of ranges.
         while let Some(daemon) = &self.daemon
             && self.added() >= daemon.ranges_max
         {
@@ -348,12 +349,12 @@ impl<C: Consumer> Ahead<C> {
         Ok(Some(number))
     }
 
-    /// Ranges that the daemon has and the consumer has not taken.
+    /// Number of ranges that the daemon has and the consumer has not taken.
     fn added(&self) -> usize {
         self.untaken.len() + self.under_way.iter().filter(|file| file.number.is_some()).count()
     }
 
-    /// Whether one must be handed on before the next is taken up.
+    /// Whether one must be handed on before the next is started.
     fn has_too_many(&self) -> bool {
         match self.daemon {
             Some(_) => self.under_way.len() > ADDED_MAX,
@@ -364,7 +365,7 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// The daemon is gone: what it was to read is read here.
+    /// The daemon is gone: its unread files are read here.
     fn lose_daemon(&mut self) {
         self.daemon = None;
         self.untaken.clear();
@@ -376,7 +377,7 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// Waits for every file that is under way, and hands it on.
+    /// Waits for every file in flight, and hands it on.
     ///
     /// # Errors
     /// The consumer has gone.
@@ -387,8 +388,7 @@ impl<C: Consumer> Ahead<C> {
         Ok(())
     }
 
-    /// Hands on the file whose turn it is: the oldest, or where a daemon reads the next whose bytes are in
-    /// memory.
+    /// Hands on the next file: the oldest, or, if a daemon reads, the next one whose bytes are in memory.
     fn complete_next(&mut self) -> Result<(), Gone> {
         if self.daemon.is_none() {
             return self.complete(0);
@@ -418,16 +418,16 @@ impl<C: Consumer> Ahead<C> {
         self.complete(0)
     }
 
-    /// The daemon has brought a range in, or never will.
+    /// The daemon has read a range, or will not read it.
     fn is_ready(&mut self, Ready { range, reason }: Ready) {
         if matches!(reason, PassReason::NotADisk | PassReason::Mode) {
-            // The daemon does not read there: this thread does.
+            // The daemon does not serve this disk, so this thread reads.
             return self.lose_daemon();
         }
         let Some(file) = self.under_way.iter_mut().find(|file| file.number == Some(range)) else { return };
         file.ready = true;
         if reason != PassReason::None {
-            // Its consumer meets the error, and says so.
+            // The consumer meets the error and reports it.
             (file.reads, file.number) = (None, None);
             self.sums.left += 1;
             if let Some(daemon) = &self.daemon
@@ -438,8 +438,8 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// The next file to hand on: the first whole one that is ready, outside of a file of several ranges. Such
-    /// a file begins when all before it are handed on, and its ranges follow one another.
+    /// The next file to hand on: the first whole one that is ready, unless a file of several ranges is in
+    /// progress. Such a file begins when all before it were handed on, and its ranges follow one another.
     fn next_ready(&self) -> Option<usize> {
         let oldest = self.under_way.front()?;
         if oldest.ready {
@@ -451,7 +451,7 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub(crate) fn sums(&self) -> AheadSummary {
         self.sums
     }
@@ -461,13 +461,13 @@ impl<C: Consumer> Ahead<C> {
         &mut self.consumer
     }
 
-    /// The end: the consumer, and what was done.
+    /// Ends: returns the consumer and the counts.
     #[cfg(feature = "cli")]
     pub(crate) fn into_parts(self) -> (C, AheadSummary) {
         (self.consumer, self.sums)
     }
 
-    /// Hands on the file at this place; what no daemon has brought in is brought in first.
+    /// Hands on the file at this position; if no daemon has read it, it is read first.
     fn complete(&mut self, at: usize) -> Result<(), Gone> {
         let Some(mut file) = self.under_way.remove(at) else { return Ok(()) };
         self.under_way_bytes -= file.len;
@@ -488,7 +488,7 @@ impl<C: Consumer> Ahead<C> {
                     *count += 1;
                     read_by = by;
                 }
-                // Its consumer meets the error, and says so.
+                // The consumer meets the error and reports it.
                 Err(_) => self.sums.left += 1,
             }
         }
@@ -510,15 +510,15 @@ impl<C: Consumer> Ahead<C> {
         self.consumer.give(file.item)
     }
 
-    /// How many of these bytes there is room to read, and how many they count in the window.
+    /// How many of these bytes there is room to read, and how many count in the window.
     fn room_for(&self, bytes: u64) -> (u64, u64) {
         let (size, page) = (self.window.size(), residency::page_bytes());
         let len = bytes.min(size);
-        // Each file counts a page at least: so the window bounds how many there are.
+        // Each file counts as at least one page, so the window bounds their number.
         (len, len.max(1).next_multiple_of(page).min(size))
     }
 
-    /// Looks how far the consumer is, and whether the file it takes is still in memory.
+    /// Checks the consumer's progress, and whether the file that it takes is still in memory.
     fn taken(&mut self) {
         let taken = self.consumer.taken();
         self.window.taken(taken);
@@ -538,8 +538,8 @@ impl<C: Consumer> Ahead<C> {
         }
     }
 
-    /// Whether much of what was brought in since the last look was read again. The consumer takes a path
-    /// before it reads the file, so the file may be evicted after it was found in memory.
+    /// Whether many of the bytes read since the last check were read again. The consumer takes a path before
+    /// it reads the file, so the file may be evicted after it was found in memory.
     fn reads_twice(&mut self) -> bool {
         let Some(again) = self.refaults.as_ref().and_then(Refaults::bytes) else { return false };
         let bytes = self.sums.bytes;
@@ -549,8 +549,8 @@ impl<C: Consumer> Ahead<C> {
 }
 
 impl Probe {
-    /// Whether most of it is in memory. A pager of idle memory takes single pages; where the kernel does not
-    /// tell, it is.
+    /// Whether most of it is in memory. A pager of idle memory takes single pages. If the kernel does not
+    /// tell, it counts as in memory.
     fn in_memory(&self) -> bool {
         let (mut pages, mut there) = (0u64, 0u64);
         let count = |_, resident| {
@@ -563,7 +563,7 @@ impl Probe {
     }
 }
 
-/// Brings in stretches of a file, of which the first step has been started.
+/// Reads stretches of a file; the first step has been started already.
 fn bring_in(source: &Source, stretches: &[Stretch], steps: Steps) -> Result<(), prefetch::BringError> {
     let cut = |stretch: &Stretch| {
         let (offset, end) = (stretch.offset, stretch.end());

@@ -7,28 +7,28 @@ use crate::look::{self, By, Found, Look};
 use crate::sequence::{self, Limits};
 use crate::walk::{Got, List, as_path};
 
-/// Bytes of the paths of a batch. As many paths as a batch has by default, at usual lengths, take a third of
-/// it. At half of it batches of long paths are shorter; at double they take more memory.
+/// Maximum bytes of the paths of a batch. The default number of paths takes a third of it at usual lengths.
+/// At half, batches of long paths are shorter; at double, they take more memory.
 pub(crate) const BATCH_BYTES: usize = 32 << 20;
 
-/// Paths of a batch by default. At half of it a list of this length is two sweeps over the disk; at double
-/// its paths take double the memory.
+/// Default number of paths of a batch. At half, a list of this length takes two sweeps over the disk; at
+/// double, its paths take twice the memory.
 pub const BATCH_PATHS: u32 = 100_000;
 
-/// Paths at the start of a batch that are sampled for residency. If the samples are in memory, these paths
-/// form a batch of their own. At half of it a tree in memory is sampled in smaller parts; at double its first
-/// path comes later.
+/// Number of paths at the start of a batch that are sampled for residency. If the samples are in memory,
+/// these paths form a batch of their own. At half, a tree in memory is sampled in smaller parts; at double,
+/// its first path comes later.
 const AT_ONCE: usize = 1024;
 
-/// Distance of the samples, paths. At half of it sampling takes double the time; at double, a tree of which a
-/// twentieth is missing passes for one in memory in a fifth of all cases.
+/// Distance of the samples in paths. At half, sampling takes twice the time; at double, a tree of which a
+/// twentieth is missing counts as in memory in a fifth of all cases.
 const LOOK_AT_EACH: usize = 16;
 
 /// A batch in order.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) found: Vec<Found>,
-    /// The sampled files are in memory: no address was looked up, and nothing need be read.
+    /// Whether the sampled files are in memory: then no address was looked up, and nothing is read.
     pub(crate) in_memory: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn limits(paths: u32) -> Limits {
     Limits { items: paths as usize, bytes: BATCH_BYTES }
 }
 
-/// Files of a disk with several heads side by side, so that all of them are busy.
+/// Interleaves files on a disk with several heads, so that all of them are busy.
 fn beside(batch: Vec<Found>, look: &Look) -> Vec<Found> {
     if !batch.iter().any(|found| look.has_parts(found.place.disk)) {
         return batch;
@@ -52,9 +52,9 @@ fn beside(batch: Vec<Found>, look: &Look) -> Vec<Found> {
     all
 }
 
-/// The next batch in order; `None` after the last path. With `looks`, files that are in memory already stay
-/// in the order of the list: no order makes them come sooner. `refuse` gets each path that cannot be put in
-/// order, and why.
+/// The next batch in order; `None` after the last path. With `looks`, files that are in memory stay in the
+/// order of the list, because no order makes them faster. `refuse` gets each path that cannot be ordered, and
+/// the reason.
 pub(crate) fn next(
     list: &mut List,
     look: &mut Look,
@@ -104,8 +104,8 @@ pub(crate) fn next(
     Some(Batch { found, in_memory })
 }
 
-/// Whether the sampled files are wholly in memory. Stops at the first that is not: on a cold disk, after one
-/// inode.
+/// Whether the sampled files are wholly in memory. Stops at the first that is not; on a cold disk that is
+/// after one inode.
 fn are_in_memory(got: &[Got]) -> bool {
     let mut any = false;
     for got in got.iter().step_by(LOOK_AT_EACH) {

@@ -1,13 +1,13 @@
 //! `seekless cat-set`: the contents of a set in the order of the disk, as one tar stream.
 //!
-//! The stream is made by a consumer of the library like any other ([`crate::Set`]): it takes ranges of files
-//! whose bytes are in memory. A tar member tells its size before its content, so what changes meanwhile
-//! cannot change the size: a file that became shorter is filled up with zeros, one that became longer is cut,
-//! and both are one line on standard error.
+//! A consumer of the library makes the stream ([`crate::Set`]): it takes ranges of files whose bytes are in
+//! memory. A tar member states its size before its content, so a later change cannot change the size: a file
+//! that became shorter is filled up with zeros, one that became longer is cut, and each gives one line on
+//! standard error.
 //!
-//! Holes, and space that was allocated and never written, are told and not written, as `tar -S` does: a
-//! sparse member of the GNU format. Its header says where the data lie, four stretches in itself and 21 in
-//! each block behind it.
+//! Holes, and space that was allocated and never written, are marked and not written, as `tar -S` does, as a
+//! sparse member of the GNU format. Its header has the first four stretches of data, and each block behind it
+//! 21 more.
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read, Write};
@@ -29,21 +29,21 @@ use crate::summary::Tally;
 use crate::walk::List;
 use crate::window::LEAST;
 
-/// Bytes read or written by one system call. At half of it there are more calls; at double the reader of the
-/// pipe waits longer for the first of them.
+/// Bytes of one read or write. At half, there are more calls; at double, the reader of the pipe waits longer
+/// for the first of them.
 const BUFFER: usize = 64 << 10;
 
-/// Bytes that a pipe on standard output is made to hold: as many as any user may have
-/// (`fs.pipe-max-size`). With a pipe of one [`BUFFER`], its reader and we would work by turns. At half of it
-/// they wait for each other more often; at double the kernel refuses it.
+/// Size of a pipe on standard output: the maximum for any user (`fs.pipe-max-size`). With a pipe of one
+/// [`BUFFER`], its reader and this process would work in turns. At half, they wait for each other more often;
+/// at double, the kernel refuses it.
 const PIPE: usize = 1 << 20;
 
 /// Zeros after a member's content, up to the next multiple of this.
 const TAR_BLOCK: u64 = 512;
 
-/// Stretches of data of a sparse member. At 24 bytes each they take as much of the stream and less of memory
-/// than a directory of a million files does. At half of it files in many pieces have fewer holes in the
-/// stream; at double their headers take 3 MiB.
+/// Maximum number of stretches of data of a sparse member. At 24 bytes each they take as much of the stream,
+/// and less memory, than a directory of a million files. At half, files in many pieces have fewer holes in
+/// the stream; at double, their headers take 3 MiB.
 const STRETCHES_MAX: usize = 65_536;
 
 /// Write the contents of files as one tar stream, in the order in which their disk reads them best
@@ -71,25 +71,25 @@ struct Summary {
     files: u64,
     /// Bytes of their contents, without holes.
     bytes: u64,
-    /// Bytes of holes, which the stream only tells of.
+    /// Bytes of holes, which are only marked in the stream.
     holes: u64,
-    /// Of the files, taken by the address of their first bytes.
+    /// Of the files, those ordered by the address of their first bytes.
     by_address: u64,
     /// By inode number.
     by_inode: u64,
     /// In the order of the list.
     as_listed: u64,
-    /// Files in the stream that are not what the disk has: they changed, or a read failed.
+    /// Files whose content in the stream differs from the disk: they changed, or a read failed.
     changed: u64,
     /// Paths that are not in the stream.
     failures: u64,
     /// Batches, each sorted by itself.
     batches: u64,
-    /// What was read ahead; nothing with `--ahead 0`.
+    /// Counts of reading ahead; absent with `--ahead 0`.
     ahead: Option<AheadSummary>,
 }
 
-/// Carries out a `cat-set` command.
+/// Runs a `cat-set` command.
 ///
 /// # Errors
 /// `Failed`: some files are not in the stream, or not whole; the list or the output broke. `Usage`: standard
@@ -107,7 +107,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     if let Some(to) = &to
         && rustix::pipe::fcntl_getpipe_size(to).is_ok_and(|size| size < PIPE)
     {
-        // What it holds already does, where the user has too many pages in pipes.
+        // The present size is enough if the user has too many pages in pipes.
         let _ = rustix::pipe::fcntl_setpipe_size(to, PIPE);
     }
     let out = Out { to, buffer: vec![0; BUFFER].into_boxed_slice(), filled: 0 };
@@ -120,7 +120,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     let list = List::new(cli::from(args.list.paths, end)?, None, true);
     let options = Options {
         window: args.ahead.0,
-        // No longer than the window becomes, so that a long file is read ahead to its end.
+        // Not longer than the window, so that a long file is read ahead to its end.
         range_max: LEAST.min(args.ahead.0),
         by: args.by,
         folders: true,
@@ -129,7 +129,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     };
     let set = Set::of(list, &options);
     let set = set.map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))?.without_holes();
-    // The number of bytes is known when a batch is looked up.
+    // The number of bytes is known once a batch has been looked up.
     let tally = Tally::new(seekless_output::bar(1, seekless_output::BYTES));
     let mut stream = Stream { out: Builder::new(out), own, set, tally, sums: Summary::default() };
     let written = stream.write();
@@ -141,7 +141,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
         seekless_output::json(to, &stream.sums)?;
     }
     match written {
-        // Its reader has what it wants.
+        // Its reader has ended.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
         Err(e) => return Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
         Ok(()) => {}
@@ -247,7 +247,7 @@ impl Stream {
     }
 }
 
-/// Standard output, if it is wanted. What is read goes into its buffer at once.
+/// Standard output, written as needed. Bytes are read directly into its buffer.
 struct Out {
     to: Option<File>,
     buffer: Box<[u8]>,
@@ -255,7 +255,7 @@ struct Out {
 }
 
 impl Out {
-    /// Takes some bytes, as many as one read gives; 0 at the end.
+    /// Reads some bytes, as many as one read returns; 0 at the end.
     fn take_from(&mut self, from: &mut impl Read) -> io::Result<usize> {
         if self.filled == self.buffer.len() {
             self.flush()?;
@@ -283,11 +283,11 @@ impl Write for Out {
     }
 }
 
-/// Makes a header that of a sparse member of `size` bytes; gives the blocks that follow it.
+/// Makes a header into that of a sparse member of `size` bytes. Returns the blocks that follow it.
 fn sparse(header: &mut Header, data: &[Stretch], size: u64) -> Vec<GnuExtSparseHeader> {
     let mut all = data.to_vec();
     if data.last().is_none_or(|last| last.end() < size) {
-        // Says how long the file is.
+        // The length of the file.
         all.push(Stretch { offset: size, len: 0 });
     }
     let put = |entries: &mut [GnuSparseHeader], stretches: &[Stretch]| {
@@ -299,7 +299,7 @@ fn sparse(header: &mut Header, data: &[Stretch], size: u64) -> Vec<GnuExtSparseH
     header.set_entry_type(EntryType::GNUSparse);
     header.set_size(data.iter().map(|stretch| stretch.len).sum());
     let mut more = Vec::new();
-    // Made as one of the GNU format.
+    // The header was made as one of the GNU format.
     if let Some(gnu) = header.as_gnu_mut() {
         let (own, others) = all.split_at(all.len().min(gnu.sparse.len()));
         put(&mut gnu.sparse, own);
@@ -318,16 +318,16 @@ fn sparse(header: &mut Header, data: &[Stretch], size: u64) -> Vec<GnuExtSparseH
     more
 }
 
-/// The content of a member: as many bytes as its header says, whatever becomes of the file.
+/// The content of a member: as many bytes as its header states, whatever happens to the file.
 struct Body<'a> {
     set: &'a mut Set,
     file: File,
-    /// Stretches of data that are not begun.
+    /// Stretches of data that have not begun.
     rest: std::vec::IntoIter<Stretch>,
-    /// What is left of the one that is written.
+    /// The rest of the current one.
     current: Stretch,
     done: u64,
-    /// Bytes of the file before this one are in memory.
+    /// Bytes of the file before this offset are in memory.
     there_upto: u64,
     last: bool,
     /// Why the rest is zeros.
@@ -383,7 +383,7 @@ impl Read for Body<'_> {
     }
 }
 
-/// Takes the ranges of a file that are not wanted.
+/// Takes the unused ranges of a file.
 fn skip_rest(set: &mut Set, mut last: bool) {
     while !last {
         match set.next() {
@@ -397,14 +397,14 @@ fn skip_rest(set: &mut Set, mut last: bool) {
 fn open(path: &Path) -> Result<(File, Metadata), String> {
     let file = look::open(path).map_err(|e| e.to_string())?;
     let meta = file.metadata().map_err(|e| e.to_string())?;
-    // Something else may have taken its place.
+    // Another file may have replaced it.
     if !meta.is_file() {
         return Err("not a regular file".to_string());
     }
     Ok((file, meta))
 }
 
-/// What tells that a file changed while it was read.
+/// The values that show whether a file changed while it was read.
 fn changed(file: &File, before: &Metadata) -> Option<String> {
     let now = file.metadata().ok()?;
     let time = |meta: &Metadata| (meta.mtime(), meta.mtime_nsec());

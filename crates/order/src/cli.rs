@@ -69,32 +69,32 @@ pub(crate) struct ListOptions {
 }
 
 impl ListOptions {
-    /// The byte behind each path of a list.
+    /// The byte that ends each path of a list.
     pub(crate) fn end(&self) -> u8 {
         if self.null { b'\0' } else { b'\n' }
     }
 }
 
-/// Where paths go.
+/// The output of paths.
 enum Out {
     /// To standard output.
     Plain(BufWriter<File>),
-    /// To standard output, their files read before.
+    /// To standard output, after their files were read.
     Ahead(Box<Ahead<Pipe>>, Together),
-    /// Nowhere: the summary takes their place.
+    /// Nowhere: the summary replaces them.
     Nowhere,
 }
 
-/// Paths, with their end marks, whose files are in memory: they are handed on a page at a time.
+/// Paths, with their end marks, whose files are in memory; they are written a page at a time.
 type Together = Vec<u8>;
 
-/// Why no more paths can be written.
+/// Why writing has stopped.
 enum Ended {
     Gone,
     Unwritable(io::Error),
 }
 
-/// Carries out an `order` command.
+/// Runs an `order` command.
 ///
 /// # Errors
 /// `Failed`: some paths could not be ordered; the list or the output broke. `Usage`: there is no consumer.
@@ -105,7 +105,7 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
     let mut list = List::new(from(args.list.paths, end)?, Some(end), args.dirs);
     let mut tally = Tally::new(seekless_output::bar(bar_total, "{bar:40} {pos}/{len} {eta}"));
     let mut look = Look::new(args.by.unwrap_or_default());
-    // Who names an order has it, and a list that is kept is for another time.
+    // A user who names an order gets it, and a stored list is used at another time.
     let looks = args.by.is_none() && !matches!(out, Out::Nowhere) && is_pipe(io::stdout());
     let ended = go(&mut list, &mut look, &mut tally, &mut out, batch::limits(args.list.batch), looks, end);
     tally.bar.finish_and_clear();
@@ -114,7 +114,7 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
         seekless_output::json(to, &tally.summary(&look, ahead))?;
     }
     match written {
-        // The consumer has what it wants.
+        // The consumer has ended.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
         Err(e) => return Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
         Ok(()) => {}
@@ -129,7 +129,7 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Takes batches, sorts each and writes it.
+/// Sorts and writes batch after batch.
 fn go(
     list: &mut List,
     look: &mut Look,
@@ -202,7 +202,7 @@ impl Out {
     }
 }
 
-/// Ends the output: what was read ahead, and whether all of it was written.
+/// Ends the output. Returns the counts of reading ahead, and whether everything was written.
 fn close(out: Out, ended: Result<(), Ended>) -> (Option<AheadSummary>, io::Result<()>) {
     let (ahead, written) = match out {
         Out::Ahead(ahead, _) => {
@@ -213,7 +213,7 @@ fn close(out: Out, ended: Result<(), Ended>) -> (Option<AheadSummary>, io::Resul
     };
     let written = match ended {
         Err(Ended::Unwritable(e)) => Err(e),
-        // The writer says why; if it had nothing to write, the consumer closed the pipe.
+        // The writer knows the reason; if it had nothing to write, the consumer closed the pipe.
         Err(Ended::Gone) => written.and(Err(io::ErrorKind::BrokenPipe.into())),
         Ok(()) => written,
     };
@@ -241,7 +241,7 @@ fn is_pipe(stream: impl AsFd) -> bool {
     rustix::fs::fstat(stream).is_ok_and(|s| FileType::from_raw_mode(s.st_mode) == FileType::Fifo)
 }
 
-/// Refuses to read less ahead than a page: the kernel reads no less.
+/// Refuses to read less than a page ahead, because the kernel reads no less.
 pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
     let page = Bytes(residency::page_bytes());
     if ahead >= page {
@@ -251,7 +251,7 @@ pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
     Err(Fault::new(Exit::Usage, text))
 }
 
-/// The list of a command line: its paths, or else standard input, where `end` ends each.
+/// The list of a command line: its paths, or else standard input, whose paths end with `end`.
 ///
 /// # Errors
 /// Standard input cannot be used.
@@ -263,7 +263,7 @@ pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
     Ok(From::Stream(Entries::new(Box::new(stdin), end)))
 }
 
-/// A standard stream without the standard library's own buffer.
+/// A standard stream without the buffer of the standard library.
 ///
 /// # Errors
 /// It is closed, or there are no descriptors left.

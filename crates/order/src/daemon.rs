@@ -1,5 +1,5 @@
-//! A set that a running daemon reads: ranges are sent to it, and come back in the order of the disk, which
-//! the daemon reads for other programs and servers as well.
+//! A set that a running daemon reads. Ranges are sent to it and return in the order of the disk, in which the
+//! daemon reads for other programs and servers as well.
 //!
 //! The frames are those of file sets ([`seekless_wire`]). Every wait has a time limit. After any error this
 //! process reads the rest of the set itself.
@@ -16,36 +16,36 @@ use seekless_kernel::fdpass::{self, Address};
 use seekless_kernel::state;
 use seekless_wire::{ADDRESS_UNKNOWN, FRAME_BYTES_MAX, FileSetAdd, Frame, PATIENCE_MS, PassReason};
 
-/// How long a daemon may take to answer the first question, or to make room in its socket.
+/// Maximum time for a daemon to answer the first question, or to make room in its socket.
 const PATIENCE: Duration = Duration::from_millis(PATIENCE_MS);
 
-/// How soon a descriptor is sent again that the kernel refused. At half of it more attempts, at double a fast
-/// disk waits.
+/// Delay before a descriptor that the kernel refused is sent again. At half, there are more attempts; at
+/// double, a fast disk waits.
 const SEND_AGAIN: Duration = Duration::from_millis(2);
 
-/// A file set of a daemon's.
+/// A file set of a daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     socket: OwnedFd,
-    /// Most ranges that may be added and not taken.
+    /// Maximum number of ranges that may be added and not taken.
     pub(crate) ranges_max: usize,
-    /// Most bytes that will be in memory and not taken.
+    /// Maximum bytes that are in memory and not taken.
     pub(crate) window: u64,
 }
 
-/// The daemon is gone, or says what it cannot say.
+/// The daemon is gone, or sends an invalid frame.
 #[derive(Debug)]
 pub(crate) struct Lost;
 
-/// The end of a range's wait.
+/// The result of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub(crate) range: u32,
     pub(crate) reason: PassReason,
 }
 
-/// Where a daemon listens: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder. `None`: others may
-/// have put there what is there.
+/// Path of a daemon's socket: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder. `None`: other users
+/// may write to that folder.
 fn socket() -> Option<PathBuf> {
     let named = std::env::var_os("SEEKLESS_SOCKET").filter(|name| !name.is_empty());
     named.map(PathBuf::from).or_else(|| Some(state::folder().ok()?.join("daemon.sock")))
@@ -56,7 +56,7 @@ impl Daemon {
     /// refuses.
     pub(crate) fn ask(window: u64) -> Option<Daemon> {
         let name = CString::new(socket()?.as_os_str().as_bytes()).ok()?;
-        // Not at the twin, whose name anybody may take.
+        // Not at the twin, whose name any process may take.
         let socket = fdpass::connect(Address::Path(&name)).ok()?;
         let mut daemon = Daemon { socket, ranges_max: 0, window: 0 };
         daemon.send(Frame::FileSetAsk { window_bytes: window }, None).ok()?;
@@ -82,12 +82,12 @@ impl Daemon {
         self.send(Frame::FileSetAdd(FileSetAdd { range, offset, length, address }), Some(file))
     }
 
-    /// Its reader has read a range, or never will.
+    /// The reader has read a range, or never will.
     pub(crate) fn took(&self, range: u32, read: bool) -> Result<(), Lost> {
         self.send(Frame::FileSetTook { range, read }, None)
     }
 
-    /// The next range whose wait has ended, if one's ends within this time.
+    /// The next range that has a result, if one gets it within this time.
     pub(crate) fn ready(&self, within: Duration) -> Result<Option<Ready>, Lost> {
         let mut packet = [0; FRAME_BYTES_MAX];
         match self.receive(&mut packet, within)? {
@@ -105,7 +105,7 @@ impl Daemon {
             match fdpass::send(self.socket.as_fd(), packet.as_bytes(), file) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
-                // Too many descriptors are on their way: the daemon takes them.
+                // Too many descriptors are in flight; the daemon takes them.
                 Err(Errno::TOOMANYREFS) => {
                     left(until)?;
                     std::thread::sleep(SEND_AGAIN);
@@ -139,7 +139,7 @@ impl Daemon {
 
     fn wait(&self, flags: PollFlags, time: Duration) {
         let timeout = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
-        // Interrupted or not, the next attempt tells.
+        // Whether it was interrupted or not, the next attempt shows.
         let _ = poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), flags)], Some(&timeout));
     }
 }

@@ -7,9 +7,9 @@ use crate::walk::PATH_BYTES_MAX;
 /// One path of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Listed {
-    /// Its bytes as they came, without the end mark.
+    /// Its bytes as read, without the end mark.
     pub(crate) path: Vec<u8>,
-    /// It was longer than [`PATH_BYTES_MAX`]: the rest is lost.
+    /// Whether it was longer than [`PATH_BYTES_MAX`]; the rest is lost.
     pub(crate) cut: bool,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Entries<R> {
 }
 
 impl<R: BufRead> Entries<R> {
-    /// Of `from`, each ended by `end`; the last one may lack it.
+    /// Reads from `from`; each path ends with `end`, which the last one may lack.
     pub(crate) fn new(from: R, end: u8) -> Entries<R> {
         Entries { from, end }
     }
@@ -29,7 +29,7 @@ impl<R: BufRead> Entries<R> {
     /// The next path; `None` after the last one.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Errors of reading.
     pub(crate) fn next(&mut self) -> io::Result<Option<Listed>> {
         let (mut path, mut cut, mut some) = (Vec::new(), false, false);
         loop {

@@ -1,10 +1,10 @@
 //! In which order files are looked up: by inode number.
 //!
-//! Where a file lies stands in its inode. Inodes lie on the disk in the order of their numbers, and names
-//! lead to them in no order. A folder has both, name and number, and listing it has brought it into
-//! memory. So the folders of a batch are read first, and its files are looked up by rising number.
+//! The inode says where a file lies. Inodes lie on the disk in the order of their numbers, but names lead to
+//! them in any order. A folder has both name and number, and listing it has brought it into memory. So the
+//! folders of a batch are read first, and its files are looked up by rising inode number.
 //!
-//! A number that is wrong or missing costs a seek: mount points, files renamed meanwhile.
+//! A wrong or missing number costs a seek: mount points, files renamed meanwhile.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,15 +13,15 @@ use std::os::unix::fs::DirEntryExt;
 
 use crate::walk::{Entry, as_path};
 
-/// A folder is read if at least this many files of the batch lie in it. For fewer, reading the folder costs
-/// as much as their inodes. At one, each file of a list spread over many folders costs two look-ups.
+/// Minimum number of files of the batch in a folder for reading the folder. For fewer, that costs as much as
+/// their inodes. At one, each file of a list spread over many folders costs two lookups.
 const WANTED_MIN: usize = 4;
 
-/// Names read of a folder for each file wanted of it. Few files of a huge folder are looked up without. At
-/// half of it more of them are; at double, more names are read in vain.
+/// Maximum number of names read of a folder for each wanted file. A few files of a huge folder are looked up
+/// without their numbers. At half, more files are; at double, more names are read in vain.
 const NAMES_PER_WANTED: usize = 64;
 
-/// Gives the entries that have no inode number theirs, where their folder tells.
+/// Sets the inode numbers of the entries, if their folder has them.
 pub(crate) fn fill(batch: &mut [Entry]) {
     let mut folders: HashMap<&[u8], HashMap<&[u8], Vec<usize>>> = HashMap::new();
     for (i, entry) in batch.iter().enumerate().filter(|(_, entry)| entry.inode.is_none()) {
@@ -76,7 +76,7 @@ mod tests {
         let path = |i: u32| dir.path().join(format!("f{i}"));
         (0..6).for_each(|i| fs::write(path(i), "x").unwrap());
         let entry = |i: u32| Entry { path: path(i).as_os_str().as_bytes().to_vec(), inode: None };
-        // One twice, and one that is not there.
+        // One file twice, and one that does not exist.
         let mut batch: Vec<Entry> = [3, 1, 9, 0, 3, 5, 2].map(entry).into();
         fill(&mut batch);
         for entry in &batch {

@@ -1,26 +1,26 @@
 //! Where a file has data: `SEEK_DATA` and `SEEK_HOLE`.
 //!
-//! A hole has no place on the disk. Space that was allocated and never written has one, but no data. A read
-//! of either fills memory with zeros and evicts other files.
+//! A hole has no place on the disk. Space that was allocated and never written has a place, but no data.
+//! Reading either fills memory with zeros and evicts other files.
 
 use std::os::fd::AsFd;
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// A file shorter than this with all its blocks is not asked: what it may hold unwritten is read sooner. At
-/// half of it two system calls more for each file of half this size; at double, so much more may be read for
-/// nothing.
+/// The file system is not asked about a file shorter than this that has all its blocks, because reading its
+/// unwritten space is faster. At half, two more system calls for each file of half this size; at double,
+/// twice as much may be read in vain.
 const ASKED_FROM: u64 = 1 << 20;
 
-/// To read ahead in one stretch costs less than two reads with so much between them, and holes take no time.
-/// At half of it files with many small holes are read in more steps; at double more zeros take memory.
+/// A hole shorter than this is read along, because that costs less than two reads. At half, files with many
+/// small holes are read in more steps; at double, more zeros take memory.
 const READ_ALONG: u64 = 64 << 10;
 
 /// A block of `stat`.
 const BLOCK: u64 = 512;
 
-/// Bytes of a file that follow one another.
+/// A contiguous range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) offset: u64,
@@ -44,13 +44,13 @@ pub(crate) fn may_have_holes(bytes: u64, blocks: u64) -> bool {
     bytes >= ASKED_FROM || lacks_blocks(bytes, blocks)
 }
 
-/// Most bytes that it has on its disk.
+/// Maximum bytes that it has on its disk.
 pub(crate) fn on_disk(bytes: u64, blocks: u64) -> u64 {
     bytes.min(blocks.saturating_mul(BLOCK))
 }
 
-/// The first stretch of data at or behind `offset`; `None`: there is none. Where the file system does not
-/// tell, all that is there.
+/// The first stretch of data at or after `offset`; `None`: there is none. If the file system does not tell,
+/// everything is data.
 pub(crate) fn next_data(file: impl AsFd, offset: u64, end: u64) -> Option<Stretch> {
     if offset >= end {
         return None;
@@ -65,12 +65,12 @@ pub(crate) fn next_data(file: impl AsFd, offset: u64, end: u64) -> Option<Stretc
         return None;
     }
     let upto = seek(&file, SeekFrom::Hole(first)).map_or(end, |hole| hole.min(end));
-    // The file changes meanwhile: it is looked at again where it is read.
+    // The file is changing; it is checked again when it is read.
     if upto <= first || first < offset { all } else { Some(Stretch { offset: first, len: upto - first }) }
 }
 
-/// The first `most` stretches of data between `offset` and `end`. A hole shorter than
-/// [`READ_ALONG`] counts as data.
+/// The first `most` stretches of data between `offset` and `end`. A hole shorter than [`READ_ALONG`] counts
+/// as data.
 pub(crate) fn data(file: impl AsFd, offset: u64, end: u64, most: usize) -> Vec<Stretch> {
     let (mut all, mut at): (Vec<Stretch>, u64) = (Vec::new(), offset);
     while let Some(next) = next_data(&file, at, end) {
@@ -97,7 +97,7 @@ pub(crate) fn first(stretches: &[Stretch], bytes: u64) -> Vec<Stretch> {
 }
 
 /// All stretches of data of a file of `size` bytes, in units of [`BLOCK`] bytes, at most `most` of them:
-/// where there are more, short holes count as data.
+/// beyond that, short holes count as data.
 pub(crate) fn map(file: impl AsFd, size: u64, most: usize) -> Vec<Stretch> {
     let mut map = Map { all: Vec::new(), least: 1, most: most.max(2) };
     let mut at = 0;
@@ -134,7 +134,7 @@ impl Map {
         }
     }
 
-    /// Takes a stretch into the last one, if the hole between them is too short.
+    /// Joins a stretch to the last one, if the hole between them is too short.
     fn joined(&mut self, next: Stretch) -> bool {
         match self.all.last_mut() {
             Some(last) if next.offset < last.end().saturating_add(self.least) => {

@@ -5,14 +5,14 @@
 //! of their first bytes they are one sweep.
 //!
 //! [`order()`] is for programs: an iterator of paths in, an iterator of [`Item`]s out, whose bytes are in
-//! memory when they come. [`Set`] is the same without an iterator. Neither needs a daemon or a privilege;
-//! where a daemon answers it reads (`daemon`), and an item tells that ([`Item::read_by`]). An item tells
-//! how it came to its turn ([`Item::how`]): by address where the file system tells one (FIEMAP), by inode
-//! number where it does not.
+//! memory when they come. [`Set`] is the same without an iterator. Neither needs a daemon or a privilege; if
+//! a daemon answers, it reads (`daemon`), and each item says so ([`Item::read_by`]). Each item also says how
+//! it was ordered ([`Item::how`]): by address if the file system reports one (FIEMAP), otherwise by inode
+//! number.
 //!
-//! The commands `seekless order` (`cli`) and `seekless cat-set` (`cat`) stand on the same parts. [`sequence`]
-//! has the order, pure; `entries` and `walk` read a list; `hints` and `look` ask where files lie; `batch`
-//! puts them in order; `ahead` brings them into memory before their consumer gets them, within [`window`]:
+//! The commands `seekless order` (`cli`) and `seekless cat-set` (`cat`) use the same parts. [`sequence`] has
+//! the order, pure; `entries` and `walk` read a list; `hints` and `look` find where files lie; `batch` orders
+//! them; `ahead` reads them into memory before their consumer gets them, within [`window`]. The consumer is
 //! the reader of a `pipe`, or the program that holds a `set`.
 //!
 //! Memory is bounded: paths are taken in batches ([`sequence::Limits`]), and each batch is sorted by itself.

@@ -1,4 +1,4 @@
-//! Asks the system where files lie.
+//! Finds out where files lie.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,12 +21,12 @@ use crate::holes::{self, Stretch};
 use crate::sequence::{At, Place};
 use crate::walk::as_path;
 
-/// Bytes between two looks at whether what was asked for has come; at half of it more system calls, at double
-/// pages that the kernel did not bring are noticed later.
+/// Bytes between two checks whether requested pages have arrived. At half, there are more system calls; at
+/// double, pages that the kernel did not read are noticed later.
 const REPORT_STEP: u64 = 1 << 20;
 
-/// Most stretches of a file with holes that are looked at for what is in memory. At half of it files with
-/// more holes are taken for not in memory; at double they take longer to be looked at.
+/// Maximum number of stretches of a file with holes that are checked for residency. At half, more files with
+/// holes count as not in memory; at double, checking takes longer.
 const LOOKED_AT_MAX: usize = 16;
 
 /// A sector, the unit of a partition's start.
@@ -36,7 +36,7 @@ const SECTOR: u64 = 512;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum By {
-    /// Address on the disk; by inode where there is none
+    /// Address on the disk; by inode if there is none
     #[default]
     Address,
     /// Inode number
@@ -45,19 +45,19 @@ pub enum By {
     Listed,
 }
 
-/// How an item came to its turn.
+/// How an item was ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
     /// By the address of its first bytes on the disk.
     Address,
-    /// By its inode number, for want of an address or because that was asked for.
+    /// By its inode number, because it has no address or that was requested.
     Inode,
-    /// As it was listed, because that was asked for, or it is in memory.
+    /// As listed, because that was requested, or it is in memory.
     Listed,
 }
 
 impl How {
-    /// In words: `address`, `inode`, `as listed`.
+    /// The words `address`, `inode`, `as listed`.
     pub fn name(self) -> &'static str {
         match self {
             How::Address => "address",
@@ -78,7 +78,7 @@ impl fmt::Display for How {
 pub(crate) struct Found {
     /// Its bytes.
     pub(crate) path: Vec<u8>,
-    /// Where it lies.
+    /// Its place on the disk.
     pub(crate) place: Place,
     /// Its file system: index of [`Look::device`].
     pub(crate) device: usize,
@@ -86,39 +86,39 @@ pub(crate) struct Found {
     pub(crate) bytes: u64,
     /// Upper bound of the bytes that are on the disk.
     pub(crate) on_disk: u64,
-    /// How it comes to its turn.
+    /// How it is ordered.
     pub(crate) how: How,
 }
 
-/// A file system that was met.
+/// A known file system.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Of the disk below it, or of itself where none is known.
+    /// Device number of the disk below it, or its own if that is not known.
     #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "the summary has it"))]
     pub(crate) name: String,
-    /// Which disk, by order of appearance.
+    /// Index of the disk, by order of appearance.
     disk: usize,
     /// Where it starts on the disk, bytes.
     start: u64,
-    /// It tells addresses, as far as is known.
+    /// Whether it reports addresses, as far as is known.
     tells: bool,
-    /// How its files are read ahead; `None`: not at all.
+    /// How to read ahead on it; `None`: not at all.
     pub(crate) steps: Option<Steps>,
 }
 
-/// What is known of the file systems met so far.
+/// The file systems known so far.
 pub(crate) struct Look {
     topology: Topology,
     by: By,
     devices: Vec<Device>,
     by_number: HashMap<u64, usize>,
     disks: Vec<Dev>,
-    /// Of each of them, where parts begin that have heads of their own, sectors; the first part left out.
+    /// For each disk, where parts with heads of their own begin, in sectors; without the first part.
     parts: Vec<Vec<u64>>,
 }
 
 impl Look {
-    /// Nothing is known yet. No file is opened but to sort by address.
+    /// Without any. Files are opened only to sort by address.
     pub(crate) fn new(by: By) -> Look {
         Look {
             topology: Topology::of_system(),
@@ -130,7 +130,7 @@ impl Look {
         }
     }
 
-    /// Which part of a disk has the heads that reach this place.
+    /// Index of the part of a disk whose heads reach this place.
     pub(crate) fn part(&self, place: Place) -> usize {
         match (place.at, self.parts.get(place.disk)) {
             (At::Address(address), Some(starts)) => part_of(starts, address / SECTOR),
@@ -148,10 +148,10 @@ impl Look {
         self.by
     }
 
-    /// Looks up a path; symlinks are followed. `sorts`: it is put in order, else it stays where it is listed.
+    /// Looks up a path, following symlinks. `sorts`: it is ordered; otherwise it stays where it is listed.
     ///
     /// # Errors
-    /// Why it cannot be put in order, in a few words.
+    /// Why it cannot be ordered, in a few words.
     pub(crate) fn up(&mut self, path: Vec<u8>, sorts: bool) -> Result<Found, (Vec<u8>, String)> {
         match self.placed(as_path(&path), sorts && self.by == By::Address) {
             Ok((place, device, bytes, on_disk)) => {
@@ -171,7 +171,7 @@ impl Look {
         &self.devices[index]
     }
 
-    /// All that were met.
+    /// All known file systems.
     #[cfg(feature = "cli")]
     pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
@@ -192,12 +192,12 @@ impl Look {
         Ok((Place { disk: self.devices[index].disk, at }, index, bytes, on_disk))
     }
 
-    /// Address on the disk of the first bytes that have one.
+    /// Disk address of the first bytes that have one.
     fn address(&mut self, path: &Path, index: usize) -> Result<Option<u64>, String> {
         let file = match open(path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(e.to_string()),
-            // Its consumer may be permitted what this process is not.
+            // The consumer may have rights that this process lacks.
             Err(_) => return Ok(None),
         };
         let device = &mut self.devices[index];
@@ -245,8 +245,8 @@ impl Look {
     }
 }
 
-/// Opens a file to ask about it or to read it ahead. Does not block: neither on a FIFO that has taken the
-/// file's place nor on the holder of a lease. Writes no access time if the caller owns the file.
+/// Opens a file to examine it or to read it ahead. Does not block: neither on a FIFO that has replaced the
+/// file nor on the holder of a lease. Updates no access time if the caller owns the file.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let with = |flags: OFlags| {
         let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -258,12 +258,12 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether all of a file is in memory. `None`: it has nothing that could be.
+/// Whether all of a file is in memory. `None`: it has no bytes that could be.
 pub(crate) fn is_in_memory(path: &Path) -> Option<bool> {
     let file = open(path).ok()?;
     let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() > 0)?;
     let all = match holes::may_have_holes(meta.len(), meta.blocks()) {
-        // One with more stretches than this is not worth the asking.
+        // For a file with more stretches, the check costs too much.
         true => holes::data(&file, 0, meta.len(), LOOKED_AT_MAX + 1),
         false => vec![Stretch { offset: 0, len: meta.len() }],
     };
@@ -275,7 +275,7 @@ pub(crate) fn is_in_memory(path: &Path) -> Option<bool> {
     Some(all.len() <= LOOKED_AT_MAX && all.iter().all(resident) && keeps_pages(&file))
 }
 
-/// Whether opening and closing this file leaves its pages in memory. A FUSE file's may be thrown away by it.
+/// Whether opening and closing this file leaves its pages in memory. FUSE may drop them.
 pub(crate) fn keeps_pages(file: &File) -> bool {
     fstype::of(file).is_none_or(|kind| kind.reads != Reads::Fuse)
 }

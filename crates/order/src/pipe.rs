@@ -1,10 +1,10 @@
 //! The reader of standard output as a consumer of paths.
 //!
-//! How far it is follows from the pipe: what was written to it, less what lies in it unread (`FIONREAD`). A
-//! path that is taken is not yet a file that is read: a consumer that takes many paths at once (`xargs`
-//! without `-n`) has that much more in memory.
+//! The consumer's progress follows from the pipe: the bytes written to it, less the unread ones in it
+//! (`FIONREAD`). A path that was taken is not yet a file that was read: a consumer that takes many paths at
+//! once (`xargs` without `-n`) needs that much more memory.
 //!
-//! A thread of its own writes the paths, so that reading goes on while the pipe is full.
+//! A thread of its own writes the paths, so that reading ahead goes on while the pipe is full.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,11 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::ahead::{Consumer, Gone, WAITING_MAX};
 
-/// How often the pipe is looked at while the window is full. A consumer takes far longer for a window.
+/// Interval at which the pipe is checked while the window is full. A consumer takes far longer for a window.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
-/// Bytes written together where several paths wait: a page of the pipe. At half of it more system calls; at
-/// double a path may wait for room while its page has some.
+/// Bytes written together if several paths wait: a page of the pipe. At half, there are more system calls; at
+/// double, a path may wait although its page has room.
 pub(crate) const PAGE: usize = 4096;
 
 /// Standard output, a pipe. Its items are paths with their end marks.
@@ -70,7 +70,7 @@ impl Consumer for Pipe {
         self.lines.send(line).map_err(|_| Gone)
     }
 
-    /// What is written meanwhile makes it less, never more.
+    /// Writes meanwhile make it too low, never too high.
     fn taken(&mut self) -> u64 {
         let written = self.written.load(Ordering::Acquire);
         match rustix::io::ioctl_fionread(&self.pipe) {
@@ -91,7 +91,7 @@ impl Consumer for Pipe {
 
 fn write(mut out: File, lines: &Receiver<Vec<u8>>, written: &AtomicU64) -> io::Result<()> {
     while let Ok(mut some) = lines.recv() {
-        // What has come meanwhile goes along.
+        // Paths that have arrived meanwhile are written along.
         while some.len() < PAGE
             && let Ok(line) = lines.try_recv()
         {

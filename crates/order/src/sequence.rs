@@ -1,28 +1,28 @@
-//! The order of a list, pure: batches of bounded size, each sorted by where its files lie.
+//! The order of a list, pure: batches of bounded size, each sorted by the place of its files.
 
-/// Where a file lies, as far as is known.
+/// The place of a file, as far as is known.
 ///
-/// The order of the fields is the order of the list: disk after disk; on a disk first what has no address of
-/// its own, by inode (its bytes, if it has any, lie in the inode, or its file system does not tell), then by
+/// The order of the fields is the order of the list: disk after disk; on a disk first files without an
+/// address, by inode (their bytes, if any, lie in the inode, or their file system reports none), then by
 /// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Which disk, by a number of the caller's.
+    /// Index of the disk, chosen by the caller.
     pub disk: usize,
     /// On the disk.
     pub at: At,
 }
 
-/// Where on a disk.
+/// The place on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum At {
-    /// By inode number, for want of an address.
+    /// By inode number, because there is no address.
     Inode(u64),
     /// Address of the first bytes.
     Address(u64),
 }
 
-/// Sorts by place. Stable: what lies at the same place stays in the order of the list.
+/// Sorts by place. Stable: items at the same place stay in the order of the list.
 pub fn sort<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
     items.sort_by_key(place);
 }

@@ -1,7 +1,7 @@
 //! Sets for programs: paths are added, items come out in the order of the disk.
 //!
-//! The disk is asked where files lie on the caller's thread, batch after batch. A thread of the set's own
-//! reads ahead of the caller. It knows how far the caller is from the items that the caller has taken.
+//! Places are looked up on the caller's thread, batch after batch. A thread of the set reads ahead of the
+//! caller. It knows the caller's progress from the items that the caller has taken.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -23,27 +23,26 @@ use crate::look::{self, By, Found, How, Look};
 use crate::sequence::{At as Lies, Limits};
 use crate::walk::{From, List, as_path};
 
-/// Bytes read ahead of the caller unless it says otherwise: half a second of a disk. At half of it a caller
-/// that pauses for long lets the disk pause as well; at double, memory is taken that most callers do not
-/// need.
+/// Default of the bytes read ahead of the caller: half a second of a disk. At half, a caller that pauses for
+/// long lets the disk pause as well; at double, it takes memory that most callers do not need.
 pub const WINDOW: u64 = 64 << 20;
 
-/// What a set does.
+/// Options of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Most bytes that are read ahead and that the caller has not taken. Cut to half of the memory that this
-    /// process may fill. 0: nothing is read ahead.
+    /// Maximum bytes that are read ahead and that the caller has not taken. Cut to half of the memory that
+    /// this process may fill. 0: nothing is read ahead.
     pub window: u64,
     /// Longest range, in bytes. A longer file comes as several items, one range after the other. 0: every
     /// file is one item. Ranges let a file that is larger than the window be read ahead to its end.
     pub range_max: u64,
     /// What to sort by.
     pub by: By,
-    /// A folder stands for the regular files below it. Symlinks below it are not followed.
+    /// Replace a folder by the regular files below it. Symlinks below it are not followed.
     pub folders: bool,
-    /// Most paths that are sorted together; memory is bounded by it. At least 1.
+    /// Maximum number of paths that are sorted together, which bounds memory. At least 1.
     pub batch: u32,
-    /// A daemon of Seekless reads, where one answers. Without one this process does.
+    /// Let a daemon of Seekless read, if one answers. Otherwise this process reads.
     pub daemon: bool,
 }
 
@@ -60,35 +59,35 @@ impl Default for Options {
     }
 }
 
-/// A file, or a range of one, whose turn it is.
+/// The next file, or range of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The path as it was added, or below a folder that was.
     pub path: PathBuf,
-    /// Where the range begins, bytes. 0 unless [`Options::range_max`] cuts files.
+    /// First byte of the range. 0 unless [`Options::range_max`] divides files.
     pub offset: u64,
-    /// Bytes of the range, as of the moment at which the file was looked up. A folder has none.
+    /// Bytes of the range when the file was looked up. A folder has none.
     pub length: u64,
-    /// It is the last item of its file.
+    /// Whether it is the last item of its file.
     pub last: bool,
-    /// How it came to its turn.
+    /// How it was ordered.
     pub how: How,
-    /// What brought its bytes into memory.
+    /// Which process read its bytes.
     pub read_by: ReadBy,
 }
 
-/// A path that cannot be put in order: it does not exist, is a loop of symlinks, or names neither a file nor
-/// a folder.
+/// A path that cannot be ordered: it does not exist, is a loop of symlinks, or is neither a file nor a
+/// folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The path.
     pub path: PathBuf,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub reason: String,
 }
 
 impl fmt::Display for Failure {
-    /// One line, whatever the path holds.
+    /// One line, whatever bytes the path has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.path, self.reason)
     }
@@ -105,16 +104,16 @@ pub struct Set {
     look: Look,
     limits: Limits,
     range_max: u64,
-    /// Ranges without data are left out.
+    /// Whether ranges without data are left out.
     skips_holes: bool,
-    /// The next to be given of what is not read ahead: nothing is, or they are in memory.
+    /// The next items if nothing is read ahead, or they are in memory.
     ranges: Ranges,
     failures: VecDeque<Failure>,
     reader: Option<Reader>,
     counts: Counts,
 }
 
-/// What a set has looked up so far.
+/// Counts of what a set has looked up so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Files and folders.
@@ -160,7 +159,7 @@ impl Set {
         })
     }
 
-    /// Of files that are cut, ranges that are holes are left out: the next item may begin further on.
+    /// In divided files, leave out ranges that are holes: the next item may begin further on.
     #[cfg(feature = "cli")]
     pub(crate) fn without_holes(mut self) -> Set {
         self.skips_holes = true;
@@ -172,12 +171,13 @@ impl Set {
         self.list.push(path.as_ref().as_os_str().as_bytes().to_vec());
     }
 
-    /// Whether as many paths were added as are sorted together. More may be added, and take memory.
+    /// Whether the maximum number of paths that are sorted together was added. More may be added, and take
+    /// memory.
     pub fn is_full(&self) -> bool {
         self.list.queued() >= self.limits.items
     }
 
-    /// What was looked up so far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -198,7 +198,7 @@ impl Set {
         }
     }
 
-    /// What was read ahead, as of the last batch; `None` where nothing is.
+    /// The counts of reading ahead, as of the last batch; `None` if nothing is read ahead.
     #[cfg(feature = "cli")]
     pub(crate) fn ahead(&self) -> Option<AheadSummary> {
         self.reader.as_ref().map(|reader| reader.sums)

@@ -35,7 +35,7 @@ struct Counts {
 pub(crate) struct Summary {
     /// Paths of the list.
     paths: u64,
-    /// Of these, written in order.
+    /// Number of these written in order.
     ordered: u64,
     /// Bytes of their files.
     bytes: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Summary {
     batches: u64,
     /// File systems, by order of appearance.
     devices: Vec<DeviceSummary>,
-    /// What was read ahead; nothing without `--ahead`.
+    /// Counts of reading ahead; absent without `--ahead`.
     ahead: Option<AheadSummary>,
 }
 
@@ -71,7 +71,7 @@ impl Tally {
         Tally { paths: 0, failures: 0, batches: 0, counts: Vec::new(), bar }
     }
 
-    /// A path cannot be put in order: one line on standard error.
+    /// A path cannot be ordered: one line on standard error.
     pub(crate) fn refuse(&mut self, path: &[u8], why: &str) {
         self.paths += 1;
         self.failures += 1;
@@ -84,12 +84,12 @@ impl Tally {
         let why =
             if path.contains(&0) { "has zero bytes in it; a list of `find -print0` needs -0" } else { why };
         self.bar.suspend(|| {
-            // Standard error may be closed; then there is nobody to tell.
+            // Standard error may be closed; then the line is lost.
             let _ = writeln!(std::io::stderr().lock(), "seekless: {:?}: {why}", as_path(path));
         });
     }
 
-    /// A path has its turn.
+    /// Counts an item.
     pub(crate) fn count(&mut self, found: &Found) {
         self.paths += 1;
         if self.counts.len() <= found.device {

@@ -9,33 +9,35 @@ use std::path::Path;
 #[cfg(feature = "cli")]
 use crate::entries::Entries;
 
-/// Longest path that is kept, bytes. The kernel opens none longer (`PATH_MAX` counts the zero byte at its
-/// end). At half of it paths that can be opened are refused; at double those that cannot are held in memory.
+/// Maximum length of a path that is kept, in bytes. The kernel opens no longer one (`PATH_MAX` includes the
+/// zero byte at the end). At half, paths that can be opened are refused; at double, paths that cannot be
+/// opened take memory.
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 
-/// Folders open at a time, each inside the one before. Each is a descriptor, of which a process has 1024 by
-/// default. At half of it deep trees are refused earlier; at double a small descriptor table may run out.
+/// Maximum number of open folders, each inside the one before. Each is a descriptor, of which a process has
+/// 1024 by default. At half, deep trees are refused earlier; at double, a small descriptor table may be too
+/// small.
 const DEPTH_MAX: usize = 256;
 
-/// A path to be put in order.
+/// A path to order.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Its bytes.
     pub(crate) path: Vec<u8>,
-    /// Its inode number, where a folder told.
+    /// Its inode number, if a folder listed it.
     pub(crate) inode: Option<u64>,
 }
 
-/// What the list gives next.
+/// The next element of the list.
 #[derive(Debug)]
 pub(crate) enum Got {
     /// A path.
     Path(Entry),
-    /// One that cannot be put in order, and why.
+    /// A path that cannot be ordered, and the reason.
     Refused(Vec<u8>, String),
 }
 
-/// Where paths come from.
+/// The source of paths.
 pub(crate) enum From {
     /// The command line.
     #[cfg(feature = "cli")]
@@ -43,18 +45,18 @@ pub(crate) enum From {
     /// A stream.
     #[cfg(feature = "cli")]
     Stream(Entries<Box<dyn std::io::BufRead + Send>>),
-    /// Paths that are added while the list is used; it ends whenever they are used up.
+    /// Paths that are added while the list is used; it ends when all are used.
     Queue(VecDeque<Vec<u8>>),
 }
 
 /// The paths of a list, in its order.
 pub(crate) struct List {
     from: From,
-    /// What ends a path in the output; `None`: no byte does.
+    /// The byte that ends a path in the output; `None`: no byte does.
     end: Option<u8>,
-    /// Folders are walked.
+    /// Whether folders are walked.
     walks: bool,
-    /// Folders that are being read, outermost first.
+    /// The folders being read, outermost first.
     open: Vec<(Vec<u8>, ReadDir)>,
     /// Why the stream ended early.
     #[cfg(feature = "cli")]
@@ -62,7 +64,8 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Of these paths. `end`: what ends each in the output; a name that holds it is refused.
+    /// A list of these paths. `end`: the byte that ends each in the output; a name that contains it is
+    /// refused.
     pub(crate) fn new(from: From, end: Option<u8>, walks: bool) -> List {
         List {
             from,
@@ -74,7 +77,7 @@ impl List {
         }
     }
 
-    /// Adds a path; only a queue takes it.
+    /// Adds a path; only for a queue.
     pub(crate) fn push(&mut self, path: Vec<u8>) {
         match &mut self.from {
             From::Queue(queue) => queue.push_back(path),
@@ -83,7 +86,7 @@ impl List {
         }
     }
 
-    /// Paths that were added and are not used yet.
+    /// Number of added paths that were not used yet.
     pub(crate) fn queued(&self) -> usize {
         match &self.from {
             From::Queue(queue) => queue.len(),
@@ -92,13 +95,13 @@ impl List {
         }
     }
 
-    /// Why the list ended before its end, if it did.
+    /// Why the list ended early, if it did.
     #[cfg(feature = "cli")]
     pub(crate) fn broken(&mut self) -> Option<std::io::Error> {
         self.broken.take()
     }
 
-    /// The next path that was listed, folders included.
+    /// The next listed path, folders included.
     fn listed(&mut self) -> Option<Result<Vec<u8>, Got>> {
         match &mut self.from {
             #[cfg(feature = "cli")]
@@ -122,7 +125,7 @@ impl List {
         }
     }
 
-    /// Begins to read a folder.
+    /// Starts reading a folder.
     fn enter(&mut self, path: Vec<u8>) -> Option<Got> {
         if self.open.len() >= DEPTH_MAX {
             return Some(Got::Refused(path, format!("folders are more than {DEPTH_MAX} deep here")));
@@ -136,7 +139,7 @@ impl List {
         }
     }
 
-    /// The next of the innermost open folder; `None`: nothing to report, go on.
+    /// The next entry of the innermost open folder; `None`: nothing to report, go on.
     fn below(&mut self) -> Option<Got> {
         let (folder, entries) = self.open.last_mut()?;
         let entry = match entries.next() {
@@ -144,7 +147,7 @@ impl List {
                 self.open.pop();
                 return None;
             }
-            // The folder cannot be read any further.
+            // The rest of the folder cannot be read.
             Some(Err(e)) => return self.open.pop().map(|(folder, _)| Got::Refused(folder, e.to_string())),
             Some(Ok(entry)) => entry,
         };
@@ -156,7 +159,7 @@ impl List {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => self.enter(path),
             Ok(kind) if kind.is_file() => Some(self.fit(Entry { path, inode: Some(entry.ino()) })),
-            // Symlinks and devices are no files of this folder.
+            // Symlinks and devices are not counted as files of this folder.
             Ok(_) => None,
             Err(e) => Some(Got::Refused(path, e.to_string())),
         }

@@ -1,34 +1,34 @@
-//! How far reading is ahead of the consumer, pure.
+//! The window: how far reading is ahead of the consumer. Pure.
 //!
 //! A file counts from before it is read until the consumer has taken its path. Paths are taken in the order
-//! in which they were handed on, so what is taken follows from how many bytes of the output are taken.
+//! in which they were handed on, so the files taken follow from the number of output bytes taken.
 //!
-//! Memory may hold less than the window: others use it, and the kernel's own records of the files take
-//! theirs. Then files are evicted before they are used, and the disk reads them twice. So the window halves
-//! when a file is found evicted at its turn, and grows again little by little while files are found in
-//! memory.
+//! Memory may hold less than the window, because other programs and the kernel's records of the files need
+//! some. Then files are evicted before they are used, and the disk reads them twice. So the window halves
+//! when a file is found evicted at its turn, and grows again slowly while files are found in memory.
 
 use std::collections::VecDeque;
 
-/// Least size of a window that shrinks, bytes: two transfers of a fast disk. At half of it the disk has no
-/// queue of larger files; at double, what it holds may still be evicted.
+/// Minimum size of a window that shrinks, in bytes: two transfers of a fast disk. At half, the disk has no
+/// queue of larger files; at double, the files in it may still be evicted.
 pub const LEAST: u64 = 2 << 20;
 
-/// Part of its full size by which a window grows for a file found in memory. Such a file is looked at once a
-/// window, so it takes as many windows to grow from half. At half of it a short need of memory slows the disk
-/// for long; at double the next eviction comes sooner.
+/// Part of its full size by which a window grows when a file is found in memory. One file is checked for each
+/// window, so growing back from half takes this many windows. At half, a short lack of memory slows the disk
+/// for long; at double, the next eviction comes sooner.
 const GROWTH: u64 = 32;
 
-/// Bytes read for a consumer that has not taken their paths yet: never more than its size.
+/// Bytes read for a consumer that has not taken their paths yet; never more than its size.
 #[derive(Debug)]
 pub struct Window {
-    /// Never more than this.
+    /// Its maximum.
     full: u64,
     size: u64,
     ahead: u64,
     /// Bytes of paths handed on so far.
     position: u64,
-    /// Of each path handed on and not known to be taken: the position after it, and the bytes of its file.
+    /// For each path that was handed on and is not known to be taken: the position after it, and the bytes of
+    /// its file.
     handed: VecDeque<(u64, u64)>,
 }
 
@@ -38,17 +38,17 @@ impl Window {
         Window { full: size, size, ahead: 0, position: 0, handed: VecDeque::new() }
     }
 
-    /// Its size at the moment.
+    /// Its present size.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes read, or being read, whose paths are not taken.
+    /// Bytes read, or being read, whose paths were not taken.
     pub fn ahead(&self) -> u64 {
         self.ahead
     }
 
-    /// A file was looked at when its consumer took its path: whether it was still in memory.
+    /// A file was checked when its consumer took its path: whether it was still in memory.
     pub fn found(&mut self, in_memory: bool) {
         self.size = match in_memory {
             true => self.full.min(self.size + self.full / GROWTH),
@@ -56,12 +56,12 @@ impl Window {
         };
     }
 
-    /// Position of the end of what was handed on.
+    /// The position behind everything that was handed on.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Counts `bytes` that are about to be read. Refused, without a change, if they do not fit.
+    /// Reserves `bytes` that are about to be read. Refused, without a change, if they do not fit.
     #[must_use]
     pub fn reserve(&mut self, bytes: u64) -> bool {
         let fits = self.ahead.checked_add(bytes).is_some_and(|sum| sum <= self.size);
@@ -71,7 +71,7 @@ impl Window {
         fits
     }
 
-    /// A path of `path_bytes`, its end mark included, is handed on; `bytes` were reserved for its file.
+    /// A path of `path_bytes`, its end mark included, was handed on; `bytes` were reserved for its file.
     pub fn hand_on(&mut self, path_bytes: u64, bytes: u64) {
         self.position += path_bytes;
         self.handed.push_back((self.position, bytes));

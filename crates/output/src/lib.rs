@@ -1,15 +1,18 @@
-//! Giving out what commands make: text and JSON, to standard output or to a file, and a progress bar meanwhile.
+//! Writes what commands produce, text and JSON, to standard output or to a file, and a progress bar
+//! meanwhile.
 //!
-//! A file appears whole or not at all: it is written beside and renamed. What stands at its place and is no regular file
-//! (a device, a FIFO, a socket, a symlink; so `/dev/null`, `/dev/stdout` and `>(jq)`) is written straight to and never
-//! replaced. A block device is never written to. A reader that went away (`| head`) is no error.
+//! A file appears whole or not at all: it is written under another name and renamed. If something other than
+//! a regular file has its name (a device, a FIFO, a socket, a symlink; so `/dev/null`, `/dev/stdout` and
+//! `>(jq)`), it is written to directly and never replaced. A block device is never written to. A reader that
+//! has ended (`| head`) is not an error.
 //!
-//! Root follows no symlink that another user has made, wherever it stands: in a folder that others may write to, it could
-//! lead to any file of the system. (`fs.protected_symlinks` does as much in folders like `/tmp`, where it is on.)
+//! Root follows no symlink that another user has made, in any folder, because in a folder that others may
+//! write to it could lead to any file of the system. (`fs.protected_symlinks` does the same in folders like
+//! `/tmp`, if it is on.)
 //!
 //! Text for people is escaped here, once ([`lines`]).
 //!
-//! Must not know: what is given out; who asked for it.
+//! Must not know: what is written, and for whom.
 
 pub mod input;
 pub mod lines;
@@ -32,11 +35,11 @@ use serde::Serialize;
 
 /// How long [`offer`] waits for a reader that takes nothing.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
-/// How often it looks whether one takes something again.
+/// How often it checks whether the reader takes data again.
 const READER_POLL: Duration = Duration::from_millis(10);
-/// How much of a file is looked at to tell whether it is JSON: spaces before it are few.
+/// How much of a file is examined to tell whether it is JSON: few spaces come before it.
 const HEAD_BYTES: u64 = 64;
-/// As many symlinks after one another as the kernel follows.
+/// Maximum number of symlinks in a row, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 /// Template of a [`bar`] that counts the bytes of a file.
@@ -50,7 +53,7 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
     stream(|out| out.write_all(lines::shown(text.as_ref()).as_bytes()))
 }
 
-/// Writes data to standard output as it is; it may be longer than one would hold in memory.
+/// Writes data to standard output unchanged; it may be too long for memory.
 ///
 /// # Errors
 /// Those of [`print()`].
@@ -63,19 +66,18 @@ pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<
 /// Writes a file that appears whole or not at all.
 ///
 /// # Errors
-/// `Failed`: the file or its folder cannot be written; nothing new is left there then.
+/// `Failed`: the file or its folder cannot be written; no new file is left then.
 pub fn whole(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
     replace(path, text).map_err(|e| unwritten(path, &e))
 }
 
-/// Fails now where [`write()`] would fail later, for results that take minutes: before the work, not after
-/// it.
+/// Fails now if [`write()`] would fail later. For results that take minutes: called before the work.
 ///
 /// # Errors
 /// Those of [`whole`].
 pub fn writable<'a>(results: impl IntoIterator<Item = &'a Path>) -> Result<(), Fault> {
     for path in results {
-        // What is there and is no regular file may lose bytes by being opened: a FIFO, a pipe.
+        // Opening something other than a regular file, such as a FIFO, may lose bytes.
         let special = fs::symlink_metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir());
         if is_stdout(path) {
             continue;
@@ -93,18 +95,18 @@ pub fn writable<'a>(results: impl IntoIterator<Item = &'a Path>) -> Result<(), F
     Ok(())
 }
 
-/// Refuses to put JSON in the place of a file that holds something else: behind `--json` a list or a log that
-/// is to be read slips in easily (`order --json LIST`), and would be lost. A symlink is believed: `/dev/stdout`
-/// may lead to a file of any kind.
+/// Refuses to replace a file that is not JSON: the name of a list or a log that should be read easily gets
+/// behind `--json` (`order --json LIST`), and would be lost. A symlink is accepted: `/dev/stdout` may lead to
+/// a file of any kind.
 ///
 /// # Errors
-/// `Usage`: a regular file is there, and neither empty nor JSON.
+/// `Usage`: there is a regular file that is neither empty nor JSON.
 pub fn replaceable_by_json(path: &Path) -> Result<(), Fault> {
     if !fs::symlink_metadata(path).is_ok_and(|there| there.is_file()) {
         return Ok(());
     }
     let mut head = Vec::new();
-    // What cannot be read is met when it is written.
+    // An unreadable file gives its error when it is written.
     let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     match head.trim_ascii_start().first() {
         None | Some(b'{' | b'[') => Ok(()),
@@ -122,30 +124,31 @@ fn unwritten(path: &Path, e: &io::Error) -> Fault {
     Fault::new(Exit::Failed, format!("cannot write {}: {e}; choose another file", path.display()))
 }
 
-/// [`whole`], for those who say of an error what it means to them.
+/// [`whole`], for callers that have their own message for an error.
 ///
 /// # Errors
-/// As the system gave it.
+/// The system's error.
 pub fn replace(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
     fill(path, |file| file.write_all(text.as_ref()))
 }
 
-/// [`replace`], for what must outlast a power failure: on the disk before it has its name.
+/// [`replace`] for a file that must survive a power failure: its data is on the disk before it has its name.
 ///
 /// # Errors
-/// As the system gave it.
+/// The system's error.
 pub fn replace_synced(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
     fill(path, |file| {
         file.write_all(text.as_ref())?;
         match file.sync_all() {
-            // There is nothing to sync behind a pipe or a device like `/dev/null`.
+            // A pipe or a device like `/dev/null` has nothing to sync.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
             synced => synced,
         }
     })
 }
 
-/// Writes text where a command line says: `-` is standard output, anything else a file as by [`whole`].
+/// Writes text to the place that a command line names: `-` is standard output, anything else a file as by
+/// [`whole`].
 ///
 /// # Errors
 /// Those of [`print()`] and [`whole`].
@@ -153,8 +156,8 @@ pub fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<(), Fault> {
     if is_stdout(path) { stream(|out| out.write_all(text.as_ref())) } else { whole(path, text) }
 }
 
-/// [`write()`], for those who must not wait: where a FIFO is named, its reader has to be there and to take what it is given. What
-/// one leaves for a second is lost to it. Whether it was all taken.
+/// [`write()`] for callers that must not wait: if a FIFO is named, its reader must be there and take the
+/// data. Data that it leaves for a second is lost. Returns whether all was taken.
 ///
 /// # Errors
 /// Those of [`write()`].
@@ -170,20 +173,20 @@ pub fn offer(path: &Path, text: impl AsRef<[u8]>) -> Result<bool, Fault> {
     }
 }
 
-/// Makes a file anew, or empties the one that is there, for those who write to it bit by bit.
+/// Creates a file, or empties an existing one, for callers that write it in parts.
 ///
 /// # Errors
-/// As the system gave it; `PermissionDenied`: it is a symlink that root does not follow.
+/// The system's error; `PermissionDenied`: it is a symlink that root does not follow.
 pub fn create(path: &Path) -> io::Result<File> {
     straight_to(path, true)
 }
 
-/// Where a file lies that is to be replaced by renaming another to its name: the path with the symlinks at its end followed, so
-/// that they stay. What the last of them names need not be there.
+/// The path of a file that will be replaced by a rename: symlinks at the end of the path are followed, so
+/// that they stay. The target of the last one need not exist.
 ///
 /// # Errors
-/// As the system gave it; symlinks that lead round; a symlink like `/dev/stdout` to a file that has lost its name; one that root does
-/// not follow.
+/// The system's error; a loop of symlinks; a symlink like `/dev/stdout` to a file that has lost its name; one
+/// that root does not follow.
 pub fn place(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -204,7 +207,7 @@ pub fn place(path: &Path) -> io::Result<PathBuf> {
     Err(rustix::io::Errno::LOOP.into())
 }
 
-/// A value as JSON for people to read, with a newline at its end.
+/// A value as indented JSON, with a newline at its end.
 ///
 /// # Errors
 /// `Failed`: the value has no form in JSON.
@@ -214,7 +217,7 @@ pub fn pretty(value: &impl Serialize) -> Result<String, Fault> {
     Ok(json_escaped(text) + "\n")
 }
 
-/// Gives out a value as JSON where `--json` says; see [`write()`].
+/// Writes a value as JSON to the place that `--json` names; see [`write()`].
 ///
 /// # Errors
 /// Those of [`pretty`] and [`write()`].
@@ -222,7 +225,7 @@ pub fn json(path: &Path, value: &impl Serialize) -> Result<(), Fault> {
     write(path, pretty(value)?)
 }
 
-/// Gives out a result: as JSON where that was asked for, and as text for people unless the JSON went to standard output.
+/// Writes a result: as JSON if that was requested, and as text unless the JSON went to standard output.
 ///
 /// # Errors
 /// Those of [`json()`] and [`print()`].
@@ -236,12 +239,12 @@ pub fn give(to: Option<&Path>, value: &impl Serialize, text: impl FnOnce() -> St
     print(text())
 }
 
-/// Whether a command line means standard output by this path.
+/// Whether this path means standard output.
 pub fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// A bar on standard error if that is a terminal and there is something to count; else nothing.
+/// A bar on standard error if that is a terminal and the length is known; else nothing.
 pub fn bar(total: u64, template: &str) -> ProgressBar {
     if total == 0 || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -254,7 +257,7 @@ pub fn bar(total: u64, template: &str) -> ProgressBar {
     bar
 }
 
-/// What was written, or wanted by nobody any more.
+/// The data was written, or nobody wants it any more.
 fn heard(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -262,12 +265,13 @@ fn heard(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Lets `content` fill what `path` names: a new file that then takes its name, or what is there and is no regular file.
+/// Lets `content` fill the file that `path` names: a new file that then takes its name, or an existing one
+/// that is not a regular file.
 fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let there = fs::symlink_metadata(path).ok();
     if let Some(special) = there.as_ref().filter(|m| !m.is_file()) {
-        // Only a symlink may point at what is yet to be made. In a folder like /tmp, Linux refuses to *create* another
-        // user's FIFO, root included (fs.protected_fifos).
+        // Only a symlink may name a target that does not exist yet. In a folder like /tmp, Linux refuses even
+        // root to *create* another user's FIFO (fs.protected_fifos).
         return heard(content(&mut straight_to(path, special.is_symlink())?));
     }
     let beside = beside(path);
@@ -281,20 +285,20 @@ fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
     filled
 }
 
-/// Opens what stands there to write to it; with `make`, also what does not.
+/// Opens an existing file to write to it; with `make`, creates it if it is missing.
 fn straight_to(path: &Path, make: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).truncate(true).create(make);
     if !follow(path)? {
-        // It is no symlink, and does not become one now.
+        // It is not a symlink, and cannot become one now.
         options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     }
     no_disk(path)?;
     options.open(path)
 }
 
-/// A block device is no place for a result: its name slips in easily where a command takes a disk as well
-/// (`--json /dev/sda`), and what lies at its beginning would be lost.
+/// A result is never written to a block device: its name easily gets behind `--json` where a command takes a
+/// disk as well (`--json /dev/sda`), and the data at its beginning would be lost.
 fn no_disk(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| there.file_type().is_block_device()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a block device"));
@@ -302,10 +306,10 @@ fn no_disk(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a path is a symlink, and may be followed to its end.
+/// Whether a path is a symlink that may be followed to its end.
 ///
 /// # Errors
-/// `PermissionDenied`: it may not.
+/// `PermissionDenied`: it must not be followed.
 fn follow(path: &Path) -> io::Result<bool> {
     let mut at = path.to_owned();
     for followed in 0..LINKS_MAX {
@@ -329,7 +333,7 @@ fn trusted(path: &Path, link: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a FIFO's reader what it takes.
+/// Writes to a FIFO as long as its reader takes the data.
 fn pour(path: &Path, mut text: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut fifo = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
@@ -350,7 +354,7 @@ fn pour(path: &Path, mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A new file; one that is there is of a process that had our number and was killed.
+/// A new file. An existing one belongs to a killed process that had our process id.
 fn made(beside: &Path) -> io::Result<File> {
     let _ = fs::remove_file(beside);
     OpenOptions::new().write(true).create_new(true).open(beside)
@@ -362,7 +366,7 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Gives the new file the mode of the old one and, where we may, its owner.
+/// Gives the new file the mode of the old one and, if permitted, its owner.
 fn resemble(file: &File, old: &Metadata) -> io::Result<()> {
     let _ = fchown(file, Some(old.uid()), Some(old.gid()));
     file.set_permissions(old.permissions())

@@ -28,7 +28,8 @@ fn a_replaced_file_keeps_its_mode() {
     assert_eq!(names(dir.path()), ["r.json"]);
 }
 
-/// A symlink that another user has put where root writes; not in a folder with the sticky bit, where Linux itself may refuse.
+/// A symlink that another user has made where root writes; not in a folder with the sticky bit, where Linux
+/// itself may refuse.
 #[test]
 fn root_follows_no_symlink_of_another_user() {
     use std::os::unix::fs::lchown;
@@ -41,7 +42,7 @@ fn root_follows_no_symlink_of_another_user() {
     for (link, target) in [("planted", "victim"), ("dangling", "nowhere")] {
         symlink(target, at(link)).unwrap();
         lchown(at(link), Some(65534), Some(65534)).unwrap();
-        // One of root's own that leads to it.
+        // A symlink of root's own that leads to it.
         symlink(link, at(&format!("by-{link}"))).unwrap();
         for path in [at(link), at(&format!("by-{link}"))] {
             let fault = whole(&path, "text").unwrap_err();
@@ -60,7 +61,7 @@ fn root_follows_no_symlink_of_another_user() {
     assert!(offer(&at("to-fifo"), "text").is_err());
     assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
     assert!(!at("nowhere").exists());
-    // Its own are followed, as ever.
+    // Its own symlinks are followed as before.
     symlink("victim", at("own")).unwrap();
     whole(&at("own"), "new").unwrap();
     assert_eq!(fs::read(at("victim")).unwrap(), b"new");
@@ -138,7 +139,7 @@ fn a_symlink_stays_and_its_target_has_the_text() {
     assert_eq!(names(dir.path()), ["link", "target"]);
 }
 
-/// By way of symlinks, so that a mistake replaces those and not the machine's devices.
+/// Through symlinks, so that a mistake replaces those and not the machine's devices.
 #[test]
 fn a_device_takes_the_text_or_says_why_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -159,7 +160,7 @@ fn a_device_takes_the_text_or_says_why_not() {
 fn a_disk_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
-    // A loop device that is not there: were it opened, the error would be another one.
+    // A loop device that does not exist: opening it would give another error.
     if let Err(error) = make(&disk, FileType::BlockDevice, makedev(7, 99_999)) {
         return println!("skipped: no right to make a device: {error}");
     }
@@ -182,7 +183,7 @@ fn a_device_of_our_own_stays_a_device() {
         std::eprintln!("not run: device nodes are made by root alone");
         return;
     }
-    // On a file system mounted `nodev` it cannot be opened; it stays all the same.
+    // On a file system mounted `nodev` it cannot be opened; in any case it stays.
     if let Err(error) = replace(&null, "text") {
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     }
@@ -202,7 +203,7 @@ fn a_fifo_hands_on_the_whole_text() {
         move || fs::read_to_string(fifo).unwrap()
     });
     whole(&fifo, &text).unwrap();
-    // First of all: the reader of a FIFO that was replaced would wait forever.
+    // This comes first: the reader of a FIFO that was replaced would wait for ever.
     assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
     assert!(reader.join().unwrap() == text);
     assert_eq!(names(dir.path()), ["fifo"]);
@@ -244,7 +245,7 @@ fn a_fifo_without_a_reader_is_not_waited_for() {
     make(&fifo, FileType::Fifo, 0).unwrap();
     let (a, b) = (fifo.clone(), fifo.clone());
     assert!(!within(Duration::from_secs(20), move || offer(&a, "text").unwrap()));
-    // One that is there and takes nothing: more than a pipe holds.
+    // A reader that takes nothing: more than a pipe holds.
     let mut options = OpenOptions::new();
     let reader = options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&fifo).unwrap();
     assert!(!within(Duration::from_secs(20), move || offer(&b, vec![b'x'; 1 << 20]).unwrap()));
@@ -273,7 +274,7 @@ fn a_fifo_with_a_reader_hands_on_what_is_offered() {
         }
     }
     assert!(offered.join().unwrap() && got == text.as_bytes());
-    // What is no FIFO is written as ever.
+    // What is not a FIFO is written as before.
     let file = dir.path().join("file");
     assert!(offer(&file, "text").unwrap());
     assert_eq!(fs::read_to_string(&file).unwrap(), "text");
@@ -294,7 +295,7 @@ fn a_place_is_found_through_its_symlinks() {
     assert_eq!(place(&at("sub/dangling")).unwrap(), at("sub/../new"));
     assert_eq!(place(&at("nothing")).unwrap(), at("nothing"));
     assert!(place(&at("round")).is_err());
-    // As `/dev/stdout`: by way of a descriptor to a file that may have lost its name.
+    // Like `/dev/stdout`: through a descriptor to a file that may have lost its name.
     let open = File::open(at("sub/file")).unwrap();
     let by = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
     symlink(&by, at("stdout")).unwrap();

@@ -1,4 +1,4 @@
-//! Who pays for a disk: what each file, and each program, took of it. Pure.
+//! The costs of files and programs: how much of a disk's time each of them took. Pure.
 //!
 //! [`Spending`] follows the reads in flight. The time of the disk is divided equally among the reads in
 //! flight at each moment, so all costs add up to the time in which the disk read. A read *seeks* if it does
@@ -6,10 +6,10 @@
 //! there may be more seeks than are counted.
 //!
 //! [`Heaviest`] keeps the keys that cost most in bounded memory: *Space-Saving* (Metwally, Agrawal and El
-//! Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005, section 3.1).
-//! A new key takes the place of the lightest, and its weight with it as an error. So a key with more than one
-//! `entries`th of all weight is always there. Counters here begin when a key takes its place; the error is
-//! told beside them ([`Entry::over`]).
+//! Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005, section 3.1). A
+//! new key takes the place of the lightest one, and its weight as an error. So a key with more than one
+//! `entries`th of all weight is always in the table. Counters begin when a key gets its place; the error is
+//! stored beside them ([`Entry::over`]).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -57,7 +57,7 @@ impl Cost {
         self.kernel_bytes = self.kernel_bytes.saturating_add(other.kernel_bytes);
     }
 
-    /// By what keys are ranked.
+    /// The weight by which keys are ranked.
     fn weight(&self) -> Nanos {
         self.disk_time + Nanos(self.kernel_bytes.saturating_mul(KERNEL_BYTE_NS))
     }
@@ -68,11 +68,11 @@ impl Cost {
 pub struct Entry<K> {
     /// The key.
     pub key: K,
-    /// What it cost since it took its place in the table.
+    /// Its cost since it got its place in the table.
     pub cost: Cost,
-    /// Most that it may have cost before, in time of the disk.
+    /// Maximum cost before that, in disk time.
     pub over: Nanos,
-    /// Seconds that it cost lately: a sum with a time constant of half a minute, at `at`.
+    /// Its recent cost in seconds: a sum with a time constant of half a minute, at `at`.
     recent: f64,
     at: Nanos,
 }
@@ -82,7 +82,7 @@ impl<K> Entry<K> {
         self.over + self.cost.weight()
     }
 
-    /// Seconds that it cost lately, as of `now`.
+    /// Its recent cost in seconds, as of `now`.
     pub fn recent(&self, now: Nanos) -> f64 {
         self.recent * libm::exp(-now.since(self.at).as_secs_f64() / RECENT_S)
     }
@@ -103,7 +103,7 @@ impl<K: Clone + Ord> Default for Heaviest<K> {
 }
 
 impl<K: Clone + Ord> Heaviest<K> {
-    /// An empty table of at most so many keys; at least one.
+    /// An empty table of at most this many keys; at least one.
     pub fn new(keys_max: usize) -> Heaviest<K> {
         Heaviest { entries: Vec::new(), places: BTreeMap::new(), keys_max: keys_max.max(1) }
     }
@@ -146,8 +146,8 @@ impl<K: Clone + Ord> Heaviest<K> {
         &self.entries
     }
 
-    /// At most `most` entries, by falling time of the disk: those that cost most in all, and as many that
-    /// cost most lately.
+    /// At most `most` entries by falling disk time: half of them those with the highest total cost, half
+    /// those with the highest recent cost.
     pub fn top(&self, now: Nanos, most: usize) -> Vec<&Entry<K>> {
         let mut by_recent: Vec<&Entry<K>> = self.entries.iter().collect();
         by_recent.sort_by(|a, b| b.recent(now).total_cmp(&a.recent(now)).then(a.key.cmp(&b.key)));
@@ -191,11 +191,11 @@ pub struct Begun {
     pub lba: Option<Lba>,
 }
 
-/// Where the heads of a part were left.
+/// The last place of the heads of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
     At(Lba),
-    /// The address is unknown; behind these bytes of a file.
+    /// The address is unknown: behind these bytes of a file.
     Behind(FileId, u64),
 }
 
@@ -221,7 +221,7 @@ impl Spending {
         self.passed = self.passed.max(now);
         let count = self.flights.len() as u64;
         for (at, flight) in self.flights.iter_mut().enumerate() {
-            // The first one takes what cannot be divided.
+            // The first read gets the remainder of the division.
             let rest = if at == 0 { since.0 % count } else { 0 };
             flight.cost.disk_time += Nanos(since.0 / count + rest);
         }
@@ -248,8 +248,8 @@ impl Spending {
         }
     }
 
-    /// A read is over: its file, its asker and what it cost. A read of which nothing came from the disk cost
-    /// no seek.
+    /// A read has ended: returns its file, its process and its cost. A read of which nothing came from the
+    /// disk cost no seek.
     pub fn end(&mut self, now: Nanos, read: ReadId) -> Option<(FileId, u32, Cost)> {
         self.pass(now);
         let at = self.flights.iter().position(|f| f.read == read)?;

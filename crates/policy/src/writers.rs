@@ -1,4 +1,4 @@
-//! Writes beside reads: what the engine leaves to them.
+//! The share of the disk's time that the engine leaves to writes.
 //!
 //! The kernel's schedulers and the drives prefer reads, because a program waits for each of them. Beside a
 //! server that reads without pause a writer may get next to nothing, and a program that syncs waits for

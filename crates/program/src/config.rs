@@ -56,8 +56,8 @@ pub struct ConfigOptions {
 static IN_FORCE: OnceLock<Vec<OsString>> = OnceLock::new();
 
 /// The command line in force, without the program's name: that of this process, with the words of the
-/// configuration file in it and without `--config`. A process that goes on with the same options gets these,
-/// and an empty [`VARIABLE`].
+/// configuration file and without `--config`. A process that is started with the same options gets these, and
+/// an empty [`VARIABLE`].
 pub fn words_in_force() -> Vec<OsString> {
     let words = IN_FORCE.get().cloned().unwrap_or_else(|| env::args_os().collect());
     without_config(words.into_iter().skip(1))
@@ -80,7 +80,7 @@ fn without_config(mut words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     all
 }
 
-/// A command line, and what of it comes from a file.
+/// A command line, and the options in it that come from a file.
 #[derive(Debug, Default)]
 pub(crate) struct Configured {
     pub(crate) words: Vec<OsString>,
@@ -90,7 +90,7 @@ pub(crate) struct Configured {
 /// An option that a file gives.
 #[derive(Clone, Debug)]
 struct FromFile {
-    /// Of clap.
+    /// Its identifier in clap.
     id: String,
     key: String,
     words: Vec<String>,
@@ -104,7 +104,7 @@ impl Configured {
         let _ = IN_FORCE.set(self.words.clone());
     }
 
-    /// A message about the command line, with the places of the options in it that a file gives.
+    /// A message about the command line, with the places of those options that a file gives.
     pub(crate) fn located(&self, message: String) -> String {
         let whole = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
         let named = |from: &&FromFile| {
@@ -117,8 +117,8 @@ impl Configured {
     }
 }
 
-/// The command line with the words of the file that it or the environment names. A wrong command line comes
-/// back as it is, for its own error; so does one whose command has no section.
+/// The command line with the words of the file that it or the environment names. A wrong command line is
+/// returned unchanged, so that its own error is reported; so is one whose command has no section.
 ///
 /// # Errors
 /// The file cannot be used.
@@ -143,7 +143,7 @@ pub(crate) fn configured(program: &Command, words: Vec<OsString>) -> Result<Conf
     Ok(Configured { words: spliced(&program, &path, words, &from), from })
 }
 
-/// The file that is read, and whether it must be there. None: the name is empty.
+/// The file to read, and whether it must exist. `None`: the name is empty.
 fn chosen(named: Option<&OsStr>) -> Option<(PathBuf, bool)> {
     match named.map(OsStr::to_os_string).or_else(|| env::var_os(VARIABLE)) {
         Some(name) if name.is_empty() => None,
@@ -152,7 +152,7 @@ fn chosen(named: Option<&OsStr>) -> Option<(PathBuf, bool)> {
     }
 }
 
-/// The words of the command that was asked for, and its own arguments.
+/// The words of the requested command, and its own arguments.
 fn innermost(given: &ArgMatches) -> (Vec<String>, &ArgMatches) {
     let (mut at, mut path) = (given, Vec::new());
     while let Some((name, below)) = at.subcommand() {
@@ -173,7 +173,8 @@ fn variable(key: &str) -> Option<(&'static str, OsString)> {
     env::var_os(name).filter(|value| !value.is_empty()).map(|value| (name, value))
 }
 
-/// What the file gives to this command: its section before `[all]`, and neither against the command line.
+/// The options that the file gives to this command: its section before `[all]`, and none that contradicts the
+/// command line.
 fn in_force(file: &File, path: &[String], command: &Command, given: &ArgMatches) -> Vec<FromFile> {
     let typed: Vec<&Arg> = command.get_arguments().filter(|arg| is_on_command_line(given, arg)).collect();
     let of = |section: &[String]| -> Vec<(&Setting, &Arg)> {
@@ -202,7 +203,7 @@ fn in_force(file: &File, path: &[String], command: &Command, given: &ArgMatches)
     all.filter(|(setting, arg)| free(arg, &setting.key)).filter_map(given_to).collect()
 }
 
-/// The words of the file, put behind the word that names the command.
+/// The words of the file, inserted behind the word that names the command.
 fn spliced(program: &Command, path: &[String], words: Vec<OsString>, from: &[FromFile]) -> Vec<OsString> {
     let (mut at, mut command) = (1, program);
     for name in path {
@@ -218,7 +219,7 @@ fn spliced(program: &Command, path: &[String], words: Vec<OsString>, from: &[Fro
     }
     let mut all = words;
     let rest = all.split_off(at.min(all.len()));
-    // The folders, which have no name, last: an option before them may take a value or not.
+    // Folders, which have no name, go last, because an option before them may or may not take a value.
     let (named, unnamed): (Vec<&FromFile>, Vec<&FromFile>) =
         from.iter().partition(|from| from.words.iter().all(|word| word.starts_with("--")));
     let words = named.into_iter().chain(unnamed).flat_map(|from| &from.words);

@@ -7,7 +7,7 @@ use clap::Command;
 /// The program's help with its commands below these headings, in this order. Hidden commands stay hidden.
 ///
 /// # Panics
-/// A visible command is in no group, or a group names what is no command: a mistake in the program, which a
+/// A visible command is in no group, or a group names an unknown command: a mistake in the program, which a
 /// test finds.
 #[must_use]
 pub fn grouped(command: Command, groups: &[(&str, &[&str])]) -> Command {

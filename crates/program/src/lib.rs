@@ -25,10 +25,10 @@ pub use groups::grouped;
 pub use moved::MovedOption;
 pub use pages::{PageCommand, pointed};
 
-/// What every command tells about its exit status.
+/// What every command's help says about exit statuses.
 pub const EXIT_STATUS: &str = "Exit status: 0 done and every check held, 1 failed, 2 wrong usage, 3 not permitted, 4 in use, 5 something needed is missing, 130 interrupted.";
 
-/// Options that every command takes stand behind its own in help.
+/// In help, options that every command takes follow the command's own.
 pub(crate) const LAST: usize = 900;
 
 /// The option that every command takes.
@@ -56,10 +56,9 @@ pub enum LogFormat {
     Json,
 }
 
-/// Runs the program `name` with the words of this process: parses them, starts the log, and carries out the
-/// command. `command` is the parser of `P` as the program shows it; if [`ConfigOptions`] are in it, a
-/// configuration file is read first. `moved`: options of the release before. A panic is one line and status
-/// 1.
+/// Runs the program `name` with the words of this process: parses them, starts the log, and runs the command.
+/// `command` is the parser of `P` as the program shows it; if it contains [`ConfigOptions`], a configuration
+/// file is read first. `moved`: options of the previous release. A panic is one line and status 1.
 pub fn run<P: Parser>(
     name: &'static str,
     command: clap::Command,
@@ -105,13 +104,13 @@ pub fn run<P: Parser>(
     ExitCode::from(status)
 }
 
-/// Says why a command ends.
+/// Prints why a command ends.
 fn ended(name: &str, fault: &Fault) -> ExitCode {
     seekless_output::eprintln!("{name}: {fault}");
     ExitCode::from(fault.exit as u8)
 }
 
-/// The files that the command is to write its result to. That they can be written is seen before the work.
+/// Files for the command's result. They are opened before the work.
 fn results<'a>(matches: &'a ArgMatches, options: &[&str]) -> Vec<&'a Path> {
     let mut of = matches;
     while let Some((_, below)) = of.subcommand() {

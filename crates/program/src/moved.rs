@@ -1,5 +1,5 @@
-//! Options of the release before. Each works once more, on the command line and in the configuration file,
-//! with one line that says what to write now; the next release refuses it.
+//! Options of the previous release. Each works for one more release, on the command line and in the
+//! configuration file, with one line that says what to write instead.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,27 +9,27 @@ use clap::{ArgAction, Command};
 
 use crate::config::takes_the_next;
 
-/// An option that there is no more.
+/// An option that was removed or renamed.
 #[derive(Clone, Copy, Debug)]
 pub struct MovedOption {
     /// Its long name.
     pub name: &'static str,
     /// Whether it took a value; without one it was a switch.
     pub takes_value: bool,
-    /// The option beside which it stood, and which takes `NAME=VALUE` instead.
+    /// The option that replaces it and takes `NAME=VALUE`.
     pub now: &'static str,
-    /// Whether it had an effect; without one it is left out.
+    /// Whether it had an effect; an option without one is dropped.
     pub effective: bool,
 }
 
-/// Those of this program.
+/// The moved options of this program.
 static MOVED: OnceLock<Vec<MovedOption>> = OnceLock::new();
 
 pub(crate) fn keep(moved: Vec<MovedOption>) {
     let _ = MOVED.set(moved);
 }
 
-/// The option that `name` was, if `command` has what took its place and not the name itself.
+/// The moved option called `name`, if `command` has its replacement and no option of that name.
 pub(crate) fn find(command: &Command, name: &str) -> Option<MovedOption> {
     let has = |long: &str| command.get_arguments().any(|arg| arg.get_long() == Some(long));
     let moved = MOVED.get()?.iter().find(|moved| moved.name == name)?;
@@ -37,7 +37,7 @@ pub(crate) fn find(command: &Command, name: &str) -> Option<MovedOption> {
 }
 
 impl MovedOption {
-    /// What to write now.
+    /// What to write instead.
     fn advice(&self) -> String {
         match self.effective {
             true => format!("--{} is now --{} {}=...", self.name, self.now, self.name),
@@ -45,14 +45,14 @@ impl MovedOption {
         }
     }
 
-    /// Says so. `place`: where it stands, if in a file.
+    /// Prints the warning. `place`: its place in a file, if it is in one.
     pub(crate) fn warn(&self, place: &str) {
         let advice = self.advice();
         seekless_output::eprintln!("seekless: {place}{advice}; the next release refuses it");
     }
 }
 
-/// The command line with what there is now in place of the options that moved, each with its warning.
+/// The command line with each moved option replaced, and a warning for each.
 pub(crate) fn rewritten(program: &Command, words: Vec<OsString>) -> Vec<OsString> {
     let mut program = program.clone();
     program.build();
@@ -98,7 +98,7 @@ fn long(word: &[u8]) -> Option<(String, Option<Vec<u8>>)> {
     Some((name, parts.next().map(<[u8]>::to_vec)))
 }
 
-/// Whether a word that is no option begins the command line of another program.
+/// Whether a word that is not an option begins the command line of another program.
 fn has_words_of_another(command: &Command) -> bool {
     command.get_positionals().any(|arg| {
         arg.is_trailing_var_arg_set() && matches!(arg.get_action(), ArgAction::Append | ArgAction::Set)

@@ -23,8 +23,8 @@ pub enum PageCommand {
     },
 }
 
-/// The program with a last line in the help of each command that leaves options out: where they are. `lists`:
-/// `config --show` of this program lists them.
+/// The program with a last line in the help of each command that omits options: where to find them. `lists`:
+/// whether `config --show` of this program lists them.
 #[must_use]
 pub fn pointed(program: Command, lists: bool) -> Command {
     let name = program.get_name().to_string();
@@ -45,12 +45,12 @@ fn below(command: Command, program: &str, path: &[String], lists: bool) -> Comma
     })
 }
 
-/// Whether `--help` leaves out options that a user may give.
+/// Whether `--help` omits options that a user may give.
 fn leaves_out(command: &Command) -> bool {
     command.get_arguments().any(|arg| !arg.is_hide_set() && arg.is_hide_long_help_set())
 }
 
-/// Pages describe what `--help` leaves out, too, and need no pointer to themselves.
+/// Manual pages describe these options too, and need no pointer to themselves.
 fn described(program: Command) -> Command {
     let program =
         if leaves_out(&program) { program.after_help(clap::builder::Resettable::Reset) } else { program };
@@ -58,7 +58,7 @@ fn described(program: Command) -> Command {
 }
 
 impl PageCommand {
-    /// Writes what was asked for.
+    /// Writes the requested output.
     ///
     /// # Errors
     /// The pages cannot be written.

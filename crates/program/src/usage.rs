@@ -1,4 +1,4 @@
-//! The command line as clap reads it. A wrong one is one line, as every other error.
+//! The command line as clap parses it. An error is one line, like every other.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use clap::builder::ValueRange;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Command};
 
-/// Errors of the standard library for malformed numbers, and our text for each.
+/// Errors of the standard library for malformed numbers, and the texts that replace them.
 const NUMBERS: [(&str, &str); 5] = [
     ("invalid digit found in string", "write a whole number without a sign"),
     ("cannot parse integer from empty string", "write a whole number"),
@@ -15,10 +15,11 @@ const NUMBERS: [(&str, &str); 5] = [
     ("cannot parse float from empty string", "write a number"),
 ];
 
-/// The parsed command line, or the error with its line. Help and version have no line: clap prints them.
+/// The parsed command line, or the error with its line. Help and version have no line, because clap prints
+/// them.
 ///
 /// # Errors
-/// The words are no command line of `command`.
+/// The words are not a command line of `command`.
 pub fn matches(command: Command, words: Vec<OsString>) -> Result<ArgMatches, (clap::Error, Option<String>)> {
     let mut command = with_negative_values(command);
     let told = words.clone();
@@ -56,12 +57,12 @@ fn path(command: &Command, words: &[OsString]) -> String {
     path
 }
 
-/// One line, and where to read more.
+/// One line, with a pointer to the help.
 fn line(text: &str, path: &str) -> String {
     format!("{}; see `{path} --help`", said(text))
 }
 
-/// One line out of clap's paragraphs, without those that every error has.
+/// One line made of clap's paragraphs, without those that every error has.
 pub(crate) fn said(text: &str) -> String {
     let text = text.trim_start_matches("error: ");
     let all = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -80,7 +81,7 @@ pub(crate) fn said(text: &str) -> String {
     range_to_write(&line).unwrap_or(line)
 }
 
-/// Clap's `...: 0 is not in 1..=64` as what to write.
+/// Turns clap's `...: 0 is not in 1..=64` into what to write.
 fn range_to_write(line: &str) -> Option<String> {
     let (before, range) = line.rsplit_once(" is not in ")?;
     let (least, most) = range.split_once("..=")?;

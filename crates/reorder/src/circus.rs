@@ -1,4 +1,4 @@
-//! The server's side as a state machine: clients join and leave, blocks are chosen, read, sent, dropped.
+//! The server's side as a state machine: clients join and leave; blocks are chosen, read, sent and dropped.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::memory::Memory;
 use super::reads::Reads;
 use super::{Action, BLOCKS_MAX, ClientId, Config, ContentId, Event, ReadId, Refusal, Stats, Wanted};
 
-/// A read under way.
+/// A read in progress.
 #[derive(Clone, Copy, Debug)]
 struct Under {
     content: ContentId,
@@ -19,10 +19,10 @@ struct Under {
     blocks: u64,
 }
 
-/// Block reordering for all downloads of one disk. See the [module](super) for how it chooses.
+/// Block reordering for all downloads of one disk. The [module](super) says how blocks are chosen.
 ///
-/// Every client gets every block it wanted once, as long as the driver reports reads and sends, and drops clients that
-/// take nothing any more: a block being sent stays in memory.
+/// Every client gets every block that it wanted once, as long as the driver reports reads and sends, and
+/// removes clients that take nothing any more: a block that is being sent stays in memory.
 #[derive(Clone, Debug)]
 pub struct Circus {
     limits: Limits,
@@ -33,7 +33,8 @@ pub struct Circus {
     read_blocks: u64,
     files: HashMap<ContentId, ActiveFile>,
     clients: HashMap<ClientId, ClientDownload>,
-    /// Clients whose queue has room and for whom blocks may be left, by file and then in the order they came.
+    /// Clients whose queue has room and which may still need blocks, by file and then in the order in which
+    /// they joined.
     room: BTreeSet<(ContentId, u64, ClientId)>,
     joined: u64,
     memory: Memory,
@@ -45,12 +46,13 @@ pub struct Circus {
 }
 
 impl Circus {
-    /// Nobody downloads, nothing is in memory.
+    /// Without downloads, and with nothing in memory.
     pub fn new(config: &Config) -> Circus {
         let block = config.block.0.max(1);
         let reads_in_flight = config.reads_in_flight.max(1);
         let capacity = (config.memory.0 / block).max(1);
-        // Reads under way take up half of the memory at most, or what was read is dropped before it is sent.
+        // Reads in progress may fill at most half of the memory; otherwise blocks would be dropped before
+        // they are sent.
         let share = (capacity / (2 * reads_in_flight as u64)).max(1);
         Circus {
             limits: Limits::new(config),
@@ -71,7 +73,7 @@ impl Circus {
         }
     }
 
-    /// Takes in what happened.
+    /// Processes an event.
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Join { client, content, blocks, wanted } => self.join(client, content, blocks, &wanted),
@@ -88,8 +90,7 @@ impl Circus {
         }
     }
 
-    /// What is to be done next; nothing until something happens again if there is nothing. A block is dropped before the
-    /// read that needs its memory.
+    /// The next action; `None` until another event. A block is dropped before the read that needs its memory.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.fill_queues();
         if self.actions.is_empty() {
@@ -103,22 +104,22 @@ impl Circus {
         self.stats
     }
 
-    /// Downloads under way.
+    /// Number of downloads.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// Files being downloaded.
+    /// Number of files being downloaded.
     pub fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// Blocks in memory or promised to reads.
+    /// Blocks in memory or reserved for reads.
     pub fn blocks_held(&self) -> u64 {
         self.memory.in_use()
     }
 
-    /// What a client is at the moment; nothing if it is not here.
+    /// The role of a client; `None` if it is unknown.
     pub fn role(&self, client: ClientId) -> Option<Role> {
         let client = self.clients.get(&client)?;
         Some(client.role(self.files.get(&client.content)?, &self.limits))
@@ -153,8 +154,8 @@ impl Circus {
         self.clients.insert(id, client);
     }
 
-    /// The loop of Figure 5: round after round over the files and the clients of each, one block a round for
-    /// every client whose queue has room, until all are full or have been given everything.
+    /// The loop of Figure 5: each round goes over the files and the clients of each, and gives one block to
+    /// every client whose queue has room, until all queues are full or all blocks are given.
     fn fill_queues(&mut self) {
         while !self.room.is_empty() {
             let round: Vec<_> = self.room.iter().copied().collect();
@@ -167,8 +168,8 @@ impl Circus {
         }
     }
 
-    /// Lines 7 to 16 of Figure 5: puts the next block into a client's queue. False once the queue is full or
-    /// there is no block left for it.
+    /// Lines 7 to 16 of Figure 5: puts the next block into a client's queue. Returns `false` if the queue is
+    /// full or no block is left for it.
     fn choose(&mut self, id: ClientId) -> bool {
         let Some(client) = self.clients.get_mut(&id) else { return false };
         let Some(file) = self.files.get_mut(&client.content) else { return false };
@@ -271,8 +272,8 @@ impl Circus {
         self.actions.push_back(Action::Read { id, content, first, blocks });
     }
 
-    /// Whether a block is to be read together with the one before it: it is not here or on its way, and somebody has it
-    /// in a queue or the client the read is for still needs it.
+    /// Whether a block should be read together with the one before it: it is neither in memory nor being
+    /// read, and it is in some client's queue, or the client that the read is for still needs it.
     fn reads_along(&self, key: (ContentId, u64), by: Option<ClientId>) -> bool {
         if self.memory.contains(key) || self.reads.in_flight(key) {
             return false;
@@ -299,7 +300,8 @@ impl Circus {
             if let Some(client) = self.clients.get_mut(&id) {
                 client.waiting = false;
             }
-            // A block that only came along may be readable by itself; the one the read was for is not.
+            // A block that was only read along may be readable by itself; the one that the read was for is
+            // not.
             if got == 0 && block == first {
                 self.leave(id);
                 self.actions.push_back(Action::Broken { client: id, block });
@@ -313,7 +315,7 @@ impl Circus {
 
 #[cfg(test)]
 impl Circus {
-    /// Entries in the table of blocks to be read.
+    /// Number of entries in the table of blocks to read.
     pub(super) fn wants(&self) -> usize {
         self.reads.len()
     }

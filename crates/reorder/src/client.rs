@@ -5,14 +5,14 @@ use alloc::collections::VecDeque;
 use super::bitmap::BlockMap;
 use super::{ClientId, Config, ContentId, Selection, Stats};
 
-/// What a client is to its file at the moment.
+/// The role of a client in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// At the file cursor: it moves the region.
     Frontrunner,
-    /// Within the region.
+    /// Inside the region.
     Follower,
-    /// Outside, by threshold or by leapfront distance.
+    /// Outside of it, by threshold or by leapfront distance.
     Independent,
 }
 
@@ -48,27 +48,28 @@ pub(super) struct ActiveFile {
     pub(super) clients: usize,
 }
 
-/// A client downloading.
+/// A client and its download.
 #[derive(Clone, Debug)]
 pub(super) struct ClientDownload {
     pub(super) content: ContentId,
-    /// How many came before it and itself: its place in its file's list of clients.
+    /// Number of clients that joined before it, itself included: its place in its file's list of clients.
     joined: u64,
-    /// Block chosen last, counted like [`ActiveFile::cursor`].
+    /// The block chosen last, counted like [`ActiveFile::cursor`].
     pub(super) cursor: u64,
-    /// What was chosen.
+    /// The blocks that were chosen.
     pub(super) map: BlockMap,
-    /// Blocks of the file it has or never wanted.
+    /// Blocks of the file that it has or never wanted.
     pub(super) received: u64,
-    /// Chosen and not being sent yet.
+    /// Blocks chosen and not being sent yet.
     pub(super) queue: VecDeque<u64>,
     pub(super) sending: Option<u64>,
-    /// Whether the block at the head of the queue is waited for.
+    /// Whether it waits for the block at the head of the queue.
     pub(super) waiting: bool,
 }
 
 impl ClientDownload {
-    /// A client that joins: in the middle of the region, or at the start of the file while the region is there.
+    /// A client that joins: in the middle of the region, or at the start of the file while the region is
+    /// there.
     pub(super) fn join(
         content: ContentId,
         map: BlockMap,
@@ -99,7 +100,7 @@ impl ClientDownload {
         (self.content, self.joined, id)
     }
 
-    /// Lines 8 to 16 of Figure 5: the next block for this client, marked as given; none if it was given all.
+    /// Lines 8 to 16 of Figure 5: the next block for this client, marked as given; `None` if all were given.
     pub(super) fn choose(
         &mut self,
         file: &mut ActiveFile,
@@ -130,7 +131,7 @@ impl ClientDownload {
         Some(block)
     }
 
-    /// What it is now.
+    /// Its present role.
     pub(super) fn role(&self, file: &ActiveFile, limits: &Limits) -> Role {
         if self.cursor == file.cursor {
             Role::Frontrunner

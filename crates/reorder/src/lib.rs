@@ -1,33 +1,36 @@
-//! Any order: one disk read serves every client that downloads a file, because each takes its blocks in whatever order
-//! suits the disk. Circus \[X\] 3, opportunistic block reordering, as the paper gives it.
+//! Downloads in any order: one disk read serves every client that downloads a file, because each client takes
+//! its blocks in the order that suits the disk. Circus \[X\] 3, opportunistic block reordering, as in the
+//! paper.
 //!
-//! A download needs every block of its file, so a server knows what each client will want for as long as the client is
-//! there. For each file being downloaded there is an *active region*: the stretch of it that lies in memory, moving over
-//! the file's blocks, which are a circle. Its front edge is the *file cursor*. Each client has a *client cursor*, the block
-//! chosen for it last.
+//! A download needs every block of its file, so a server knows what each client will want. For each file
+//! being downloaded there is an *active region*: the range of it that is in memory, which moves over the
+//! file's blocks. These form a circle. The front edge of the region is the *file cursor*. Each client has a
+//! *client cursor*, the block chosen for it last.
 //!
-//! - The client furthest ahead is the *frontrunner*: choosing a block for it moves the file cursor, and with it brings in
-//!   blocks the others need as well.
-//! - All others are *followers*. One whose cursor falls more than the region's length behind is moved to the region's
-//!   middle (not to its front, where it would become the frontrunner); what it skipped it gets on a later lap.
-//! - A client that already has a share of the file, the *threshold*, is *independent*: it is left to collect what it still
-//!   misses, inside the region or not. So is one whose next missing block lies the *leapfront distance* or more ahead of
-//!   the file cursor: it does not drag the region there.
+//! - The client furthest ahead is the *frontrunner*: choosing a block for it moves the file cursor, and so
+//!   brings in blocks that the others need as well.
+//! - All others are *followers*. A follower whose cursor falls more than the region's length behind is moved
+//!   to the region's middle (not to its front, where it would become the frontrunner); it gets the blocks in
+//!   between on a later lap.
+//! - A client that already has a certain share of the file, the *threshold*, is *independent*: it collects
+//!   its missing blocks, inside the region or not. So is a client whose next missing block lies the
+//!   *leapfront distance* or more ahead of the file cursor: it does not move the region there.
 //!
-//! Blocks chosen wait in a bounded first-in-first-out queue a client. The queues fill one block a round: each
-//! round gives every client whose queue has room its next block (Figure 5).
+//! Chosen blocks wait in a bounded first-in-first-out queue for each client. Each round gives every client
+//! whose queue has room its next block (Figure 5).
 //!
-//! [`Circus`] is the server's side of this as a state machine: [`Circus::handle`] what happened, then [`Circus::poll_action`] until it is empty. It reads no clock, as no
-//! decision rests on time. It also keeps count of the memory: what is read and not dropped never exceeds
-//! [`Config::memory`].
+//! [`Circus`] is the server's side of this as a state machine: call [`Circus::handle`] with each event, then
+//! [`Circus::poll_action`] until it is empty. It reads no clock, because no decision depends on time. It also
+//! bounds the memory: what is read and not dropped never exceeds [`Config::memory`].
 //!
-//! What the paper leaves open, and the reading taken here: positions are counted on from lap to lap, so that "behind" and
-//! "ahead" have a meaning on a circle; a client that joins starts in the middle of the region (what the rule for followers
-//! makes of one that starts at the beginning); a block queued counts as given, a block sent as received; the read is
-//! ordered when the block is chosen (section 3) and again at the head of the queue if it was evicted meanwhile, which is
-//! what makes long queues costly in Figure 15.
+//! What the paper leaves open, and the choice made here: positions are counted on from lap to lap, so that
+//! "behind" and "ahead" are defined on a circle. A client that joins starts in the middle of the region
+//! (which is what the rule for followers gives for one that starts at the beginning). A queued block counts
+//! as given, a sent block as received. A read is ordered when the block is chosen (section 3), and again at
+//! the head of the queue if the block was evicted meanwhile, which makes long queues costly in Figure 15.
 //!
-//! Must not know: the policy of one disk beyond a read's id, descriptors, paths, sockets, threads, clocks, logging.
+//! Must not know: the policy of one disk beyond a read's id, descriptors, paths, sockets, threads, clocks,
+//! logging.
 #![no_std]
 extern crate alloc;
 
@@ -48,24 +51,24 @@ pub use circus::Circus;
 pub use client::Role;
 pub use seekless_policy::ReadId;
 
-/// One version of one file. The driver chooses it; a file that changed is another content.
+/// One version of one file, named by the driver; a file that changed has another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentId(pub u64);
 
-/// One download, named by the driver; not to be used again before it has ended.
+/// One download, named by the driver. A name must not be reused before its download has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
 /// Most blocks a file may have: 1 TiB of 64 KiB blocks, for which a client's block map takes 2 MiB.
 pub const BLOCKS_MAX: u64 = 1 << 24;
 
-/// Which block comes next for a client.
+/// The order in which a client gets its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// The paper's algorithm.
     Circus,
-    /// From the first block to the last, as FTP and HTTP servers do: what the paper compares with. Region, threshold and
-    /// leapfront have no effect.
+    /// From the first block to the last, as FTP and HTTP servers do: the paper's comparison. Region,
+    /// threshold and leapfront have no effect.
     Sequential,
 }
 
@@ -74,24 +77,25 @@ pub enum Selection {
 pub struct Config {
     /// Order of blocks.
     pub selection: Selection,
-    /// Block size: unit of choice, of memory and of sending. Only used to turn the sizes below into blocks.
+    /// Block size: the unit of choice, of memory and of sending. Used only to turn the sizes below into
+    /// blocks.
     pub block: Bytes,
     /// Active length: how much of each file is kept between the frontrunner and the last follower.
     pub region: Bytes,
-    /// Client threshold: share of a file's blocks, 0 to 1, from which on a client is independent.
+    /// Client threshold: a client with at least this share of the file's blocks, 0 to 1, is independent.
     pub threshold: f64,
     /// Leapfront distance over active length.
     pub leapfront: f64,
     /// Queue length limit, blocks a client, at least 1.
     pub queue: usize,
-    /// Memory for blocks, those being read or sent included. At least one block.
+    /// Memory for blocks, including those being read or sent. At least one block.
     pub memory: Bytes,
-    /// Blocks read at once: a read goes on over the following blocks up to this size, as long as the client it is for
-    /// needs them. Equal to `block` in the paper; larger where a seek costs as much as megabytes.
+    /// Bytes of one read: a read includes the following blocks up to this size, as long as its client needs
+    /// them. Equal to `block` in the paper; larger values help if a seek costs as much as megabytes.
     pub read: Bytes,
-    /// Reads under way at once, at least 1.
+    /// Maximum number of reads in progress, at least 1.
     pub reads_in_flight: usize,
-    /// Downloads at once; more are refused.
+    /// Maximum number of downloads; more are refused.
     pub clients_max: usize,
 }
 
@@ -99,8 +103,8 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             selection: Selection::Circus,
-            // \[X\] 5.5: block, queue, threshold and region as used throughout the paper's study; leapfront distance equal to
-            // the active length.
+            // \[X\] 5.5: block, queue, threshold and region as in the paper's study; leapfront distance equal
+            // to the active length.
             block: Bytes::kib(64),
             region: Bytes::mib(16),
             threshold: 0.75,
@@ -109,40 +113,41 @@ impl Default for Config {
             // The paper's server had 256 MB in all, its processes included.
             memory: Bytes::mib(128),
             read: Bytes::kib(64),
-            // Enough for a drive to choose from; one block each, so a fraction of a second of work for it.
+            // Enough for a drive to choose from. With one block each, they take it a fraction of a second.
             reads_in_flight: 8,
             clients_max: 16_384,
         }
     }
 }
 
-/// Which blocks a client wants.
+/// The blocks that a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// All of the file.
     All,
-    /// Only these ranges of block numbers (a download resumed); what lies beyond the file is ignored, overlaps count once.
+    /// Only these ranges of block numbers (a resumed download); numbers beyond the file are ignored, overlaps
+    /// count once.
     Ranges(Vec<Range<u64>>),
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A download begins. A client name in use is ignored.
+    /// A download begins. A name that is in use is ignored.
     Join {
         /// Its name.
         client: ClientId,
         /// What it downloads.
         content: ContentId,
-        /// Blocks of the whole file, the last one perhaps short.
+        /// Number of blocks of the whole file; the last one may be short.
         blocks: u64,
         /// Which of them it wants.
         wanted: Wanted,
     },
-    /// From now on so much memory may hold blocks; what was in [`Config::memory`] before. Blocks being sent or read stay,
-    /// so it may take until they are done before less memory is really less.
+    /// The memory for blocks from now on, in place of [`Config::memory`]. Blocks being sent or read stay, so
+    /// less memory takes effect when they are done.
     Memory(Bytes),
-    /// A client is gone. Nothing more is said about it. Unknown names are ignored.
+    /// A client is gone. No action names it any more. Unknown names are ignored.
     Left {
         /// Which client.
         client: ClientId,
@@ -151,14 +156,14 @@ pub enum Event {
     Sent {
         /// Which client.
         client: ClientId,
-        /// Which block; anything but the block being sent is ignored.
+        /// Which block; ignored if it is not the block being sent.
         block: u64,
     },
-    /// A read is over.
+    /// A read has ended.
     ReadDone {
         /// Which read.
         read: ReadId,
-        /// Blocks read, from its first on. Fewer than asked: an error or the file's end came in the way.
+        /// Blocks read, from its first on. Fewer than requested: an error, or the end of the file.
         blocks: u64,
     },
 }
@@ -166,18 +171,19 @@ pub enum Event {
 /// Why a download was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// [`Config::clients_max`] downloads are under way.
+    /// There are [`Config::clients_max`] downloads.
     Full,
-    /// More than [`BLOCKS_MAX`] blocks, or not as many as another client of the same content said.
+    /// The file has more than [`BLOCKS_MAX`] blocks, or another number than an earlier client of the same
+    /// content gave.
     Blocks,
 }
 
-/// What the driver is to do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Read blocks into memory and keep them; report [`Event::ReadDone`] once.
     Read {
-        /// Name for the report.
+        /// The name for the report.
         id: ReadId,
         /// The file.
         content: ContentId,
@@ -186,7 +192,7 @@ pub enum Action {
         /// Number of blocks, at least 1.
         blocks: u64,
     },
-    /// Forget a block: its memory is needed. It is not being sent.
+    /// Drop a block, because its memory is needed. It is not being sent.
     Drop {
         /// The file.
         content: ContentId,
@@ -207,14 +213,15 @@ pub enum Action {
         /// Which client.
         client: ClientId,
     },
-    /// A block the client needs cannot be read; it is forgotten. What it has got so far is right.
+    /// A block that the client needs cannot be read; the client is removed. The blocks that it got so far are
+    /// right.
     Broken {
         /// Which client.
         client: ClientId,
         /// The block.
         block: u64,
     },
-    /// The download cannot be taken on.
+    /// The download is refused.
     Refused {
         /// Which client.
         client: ClientId,
@@ -230,15 +237,15 @@ pub struct Stats {
     pub blocks_sent: u64,
     /// Blocks read in.
     pub blocks_read: u64,
-    /// Reads under way or done.
+    /// Reads done or in progress.
     pub reads: u64,
     /// Blocks chosen for clients.
     pub chosen: u64,
     /// Of these, outside of the active region.
     pub chosen_outside: u64,
-    /// Of these, in memory already.
+    /// Of these, already in memory.
     pub chosen_resident: u64,
-    /// Blocks that had been in memory when chosen or read, and were gone again at the head of the queue.
+    /// Blocks that were in memory when chosen or read, and were gone at the head of the queue.
     pub stale: u64,
     /// Followers moved to the middle of their region.
     pub moved: u64,

@@ -1,4 +1,5 @@
-//! Which blocks are to be read: those a client waits for first, then those that lie in queues, in order of choice.
+//! Which blocks to read next: those that a client waits for first, then those in queues, in the order of
+//! choice.
 
 use alloc::vec::Vec;
 
@@ -9,7 +10,7 @@ use seekless_policy::recency::{Handle, Recency};
 use super::ClientId;
 use super::memory::Key;
 
-/// Place in the order of reading.
+/// Position in the order of reading.
 #[derive(Clone, Copy, Debug)]
 enum ReadRank {
     /// A client waits for it.
@@ -19,26 +20,26 @@ enum ReadRank {
 
 #[derive(Clone, Debug, Default)]
 struct Want {
-    /// Client queues it is in.
+    /// Client queues that contain it.
     queued: u32,
     /// The client that queued it last. What that client needs next may be read along.
     by: Option<ClientId>,
-    /// Clients that can send nothing else.
+    /// Clients that have nothing else to send.
     waiting: Vec<ClientId>,
-    /// Where it stands, if it is to be read.
+    /// Its position, if it must be read.
     place: Option<ReadRank>,
-    /// A read of it is under way.
+    /// Whether it is being read.
     in_flight: bool,
 }
 
-/// Blocks in queues that are not in memory, or were not when chosen. As many entries as queues hold blocks, plus those in
-/// flight.
+/// Blocks in queues that are not in memory, or were not when chosen. It has as many entries as queues hold
+/// blocks, plus those being read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reads {
     wants: HashMap<Key, Want>,
-    /// To be read, first come, first served: these,
+    /// Blocks to read, first come, first served: first these,
     urgent: Recency<Key>,
-    /// and then these.
+    /// then these.
     queued: Recency<Key>,
 }
 
@@ -53,8 +54,8 @@ impl Reads {
         }
     }
 
-    /// A client waits for the block at the head of its queue, which is not in memory. Whether it was there before: nobody
-    /// was about to read it.
+    /// A client waits for the block at the head of its queue, which is not in memory. Even if it was in
+    /// memory before, it is not being read now.
     pub(super) fn wait(&mut self, key: Key, client: ClientId) -> bool {
         let want = self.wants.entry(key).or_default();
         want.waiting.push(client);
@@ -86,7 +87,7 @@ impl Reads {
         }
     }
 
-    /// The block to be read next, and a client it is for.
+    /// The next block to read, and a client that it is for.
     pub(super) fn next(&self) -> Option<(Key, Option<ClientId>)> {
         let key = self.urgent.oldest().or(self.queued.oldest())?;
         let want = self.wants.get(&key)?;
@@ -105,7 +106,7 @@ impl Reads {
         self.out_of_order(place);
     }
 
-    /// It is not to be read any more.
+    /// It need not be read any more.
     fn out_of_order(&mut self, place: Option<ReadRank>) {
         match place {
             Some(ReadRank::Urgent(handle)) => self.urgent.remove(handle),

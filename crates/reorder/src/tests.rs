@@ -51,7 +51,8 @@ fn next_of(at: &[(u64, u64)], client: u64) -> u64 {
     at.iter().find(|(c, _)| *c == client).expect("being sent").1
 }
 
-/// Hand-worked: a file of 100 blocks, a region of 10. With a queue of one, the block being sent is one behind the cursor.
+/// Hand-worked: a file of 100 blocks, a region of 10. With a queue of one, the block being sent is one behind
+/// the cursor.
 #[test]
 fn a_client_that_joins_starts_in_the_middle_of_the_region() {
     let mut circus = Circus::new(&config(100, 10));

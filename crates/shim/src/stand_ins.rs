@@ -1,9 +1,9 @@
-//! Names that the standard library refers to and that not every C library has. Where one is missing, the
-//! loader starts no program with us.
+//! Replacements of functions that the standard library refers to and that not every C library has. A loader
+//! that misses a symbol does not start a program with the shim.
 //!
-//! The code that calls them is not run by us: it prints where a panic was, and drops values at the end of a
-//! thread. So stand-ins are here, hidden, and for no one else. With them a panic prints its line, without a
-//! list of calls, and ends the host.
+//! Hooks do not run the code that calls them: it prints the place of a panic, and drops values at the end of
+//! a thread. The replacements are hidden, so only this library uses them. With them a panic prints one line,
+//! without a backtrace, and ends the host.
 
 use libc::{c_int, c_long, c_uint};
 
@@ -21,7 +21,7 @@ macro_rules! jump {
     };
 }
 
-/// Has a function stand for a name, in this library alone.
+/// Defines a function under such a name, in this library alone.
 macro_rules! stand_in {
     ($name:expr => $function:path) => {
         std::arch::global_asm!(
@@ -35,7 +35,7 @@ macro_rules! stand_in {
     };
 }
 
-/// No file is to be had. musl has no names with 64, and glibc before 2.33 not the later two.
+/// A call that always fails. musl has no names with 64, and glibc before 2.33 lacks the latter two.
 extern "C" fn no_file() -> c_long {
     // SAFETY: this thread's own errno.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
@@ -49,7 +49,7 @@ stand_in!("stat64" => no_file);
 /// A key whose values are never dropped. glibc before 2.34 has the real ones in a library that programs
 /// without threads do not load.
 extern "C" fn a_key(key: *mut c_uint) -> c_int {
-    // SAFETY: our caller's own place for a key. Not 0, which the standard library takes for none.
+    // SAFETY: the caller's own place for a key. The key is not 0, which the standard library uses for none.
     unsafe { key.write(1) };
     0
 }

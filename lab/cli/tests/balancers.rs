@@ -1,5 +1,6 @@
-//! Three `seekless serve` nodes behind HAProxy, nginx and Envoy, with the configurations of `deploy/`: a path stays with its node,
-//! a node that is killed moves its own share only and no download comes out wrong, and it gets its share back.
+//! Three `seekless serve` nodes behind HAProxy, nginx and Envoy, with the configurations of `deploy/`: a path
+//! stays with its node, a node that is killed moves its own share only and no download comes out wrong, and
+//! it gets its share back.
 
 mod common;
 
@@ -15,7 +16,8 @@ use seekless_model::workload::content::Content;
 
 const FILES: usize = 60;
 const FILE_BYTES: usize = 200_000;
-/// Longer than either balancer takes to take a node back (nginx: `fail_timeout` 5 s), with room for a busy machine.
+/// Longer than either balancer takes to take a node back (nginx: `fail_timeout` 5 s), with room for a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program among the unpacked ones, else an installed one.

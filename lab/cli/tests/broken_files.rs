@@ -1,5 +1,6 @@
-//! A file that cannot be read to its end, is cut short or replaced while `seekless serve` sends it: over HTTP/1.1, HTTP/2 and in
-//! any order the answer is broken off. Never wrong bytes, never a hang, and one line in the log says why.
+//! A file that cannot be read to its end, is cut short or replaced while `seekless serve` sends it: over
+//! HTTP/1.1, HTTP/2 and in any order the answer is broken off. Never wrong bytes, never a hang, and one line
+//! in the log says why.
 
 mod common;
 
@@ -178,7 +179,8 @@ fn a_file_cut_short_while_it_is_sent() {
         let site = Site::start(dir.path().into(), how);
         let cut = || File::options().write(true).open(site.film()).unwrap().set_len(1 << 20).unwrap();
         let got = site.download(cut);
-        // sendfile hands over pages, not bytes: those still in the socket the kernel fills with zeros where it cuts the file.
+        // sendfile hands over pages, not bytes: those still in the socket the kernel fills with zeros where
+        // it cuts the file.
         let right = if how == How::Http1 { got.is_of_or_zero(&film) } else { got.is_of(&film) };
         assert!(!got.whole && right, "{how:?}: {} bytes", got.len());
         let got = site.download(|| {});

@@ -63,7 +63,8 @@ fn a_log_is_measured_and_answered() {
     };
     assert_eq!((n("/log/requests"), n("/log/others"), n("/log/lines")), (300.0, 100.0, 400.0));
     assert_eq!(n("/popularity/files"), 2.0);
-    // 1 MiB of a; b goes on for 512 KiB and 512 KiB, and by later rounds within five minutes further and further.
+    // 1 MiB of a; b goes on for 512 KiB and 512 KiB, and by later rounds within five minutes further and
+    // further.
     assert_eq!(n("/log/streams"), 101.0);
     assert_eq!(n("/log/bytes"), 100.0 * 2.0 * 1_048_576.0);
     assert_eq!(n("/working_set/bytes"), 101.0 * 1_048_576.0);

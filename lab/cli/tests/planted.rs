@@ -1,5 +1,5 @@
-//! What another user can put where Seekless looks for its own: a state folder, records in it, symlinks where a file is to be written.
-//! Nothing of it is believed, signalled or followed; one line says why.
+//! What another user can put where Seekless looks for its own: a state folder, records in it, symlinks where
+//! a file is to be written. Nothing of it is believed, signalled or followed; one line says why.
 
 mod common;
 
@@ -56,7 +56,8 @@ impl Drop for Bystander {
     }
 }
 
-/// The record of a software disk `d` that names a process, and its lock, which we hold: as if the disk were up.
+/// The record of a software disk `d` that names a process, and its lock, which we hold: as if the disk were
+/// up.
 fn plant(state: &Path, pid: u32, started: Option<u64>) -> fs::File {
     let disk = state.join("vdisk/d");
     fs::create_dir_all(disk.join("fuse")).unwrap();

@@ -1,9 +1,10 @@
-//! The kernel's own read-ahead, recorded live on a disk of `seekless-lab vdisk`, against the simulator's, read by read.
+//! The kernel's own read-ahead, recorded live on a disk of `seekless-lab vdisk`, against the simulator's,
+//! read by read.
 //!
-//! After each read of a pattern the page cache is asked which pages have come in (`cachestat`): that is what the kernel
-//! decided to read. The model (`sim::serving::readahead`) is given the same reads and has to bring in the same pages. After
-//! each pattern the disk's own trace has to show just these pages, each once. Needs root, FUSE, loop devices and a kernel of the kind the
-//! model is of (6.18); says so and passes otherwise.
+//! After each read of a pattern the page cache is asked which pages have come in (`cachestat`): that is what
+//! the kernel decided to read. The model (`sim::serving::readahead`) is given the same reads and has to bring
+//! in the same pages. After each pattern the disk's own trace has to show just these pages, each once. Needs
+//! root, FUSE, loop devices and a kernel of the kind the model is of (6.18); says so and passes otherwise.
 
 mod common;
 
@@ -32,7 +33,8 @@ struct Pattern {
     reads: Vec<Read>,
     /// By `sendfile`, which takes what a pipe holds at a time, instead of `pread`.
     sent: bool,
-    /// Reads that may differ. Not zero only where two readers share what the kernel remembers of an open file.
+    /// Reads that may differ. Not zero only where two readers share what the kernel remembers of an open
+    /// file.
     differ_max: usize,
 }
 
@@ -188,8 +190,8 @@ fn cached(file: &File) -> BTreeSet<u64> {
     pages
 }
 
-/// The same behind `before`. A page may be missing for a moment; counted as one that comes in again, it would be one the disk was not
-/// asked for (256 KiB of 435 MiB, on a machine busy with builds).
+/// The same behind `before`. A page may be missing for a moment; counted as one that comes in again, it would
+/// be one the disk was not asked for (256 KiB of 435 MiB, on a machine busy with builds).
 fn cached_since(file: &File, before: &BTreeSet<u64>) -> BTreeSet<u64> {
     for _ in 0..20 {
         let now = cached(file);
@@ -268,7 +270,8 @@ impl Trace {
     }
 }
 
-/// Reads a pattern with the kernel and the model side by side: the pages that came in, and the reads in which they differ.
+/// Reads a pattern with the kernel and the model side by side: the pages that came in, and the reads in which
+/// they differ.
 fn recorded(
     pattern: &Pattern,
     bounds: Bounds,
@@ -345,9 +348,9 @@ fn the_model_reads_what_the_kernel_reads() {
         let bounds =
             Bounds { read_ahead: read_ahead_kb / page_kb, request: max_sectors_kb(&queue) / page_kb };
         for pattern in patterns() {
-            // A kernel may page out what it takes for cold, of any file at any time (DAMON): a page that goes before it was
-            // looked for is one that never came, and one that goes before it is read again comes twice. What differs is read
-            // twice more.
+            // A kernel may page out what it takes for cold, of any file at any time (DAMON): a page that goes
+            // before it was looked for is one that never came, and one that goes before it is read again
+            // comes twice. What differs is read twice more.
             for attempt in 1..=3 {
                 let (came, mut differ) = recorded(&pattern, bounds, (&path, &film), &nowhere);
                 forget(&film);

@@ -1,5 +1,5 @@
-//! nginx, Apache and lighttpd answer the same bytes and headers with Seekless in front of their reads and without:
-//! plain, range, multi-range, conditional and broken requests, cold and warm, daemon alive and dead.
+//! nginx, Apache and lighttpd answer the same bytes and headers with Seekless in front of their reads and
+//! without: plain, range, multi-range, conditional and broken requests, cold and warm, daemon alive and dead.
 
 mod common;
 
@@ -151,8 +151,8 @@ fn needs(daemon: &Daemon) -> u64 {
     daemon.status().unwrap()["counters"]["needs"].as_u64().unwrap()
 }
 
-/// Starts an answer, lets something happen to the file, and takes whatever else comes: the body so far and whether the
-/// server came to an end within the time limit.
+/// Starts an answer, lets something happen to the file, and takes whatever else comes: the body so far and
+/// whether the server came to an end within the time limit.
 fn interrupted(to: SocketAddr, path: &str, then: impl FnOnce()) -> (Vec<u8>, bool) {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

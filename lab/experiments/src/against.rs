@@ -1,8 +1,10 @@
-//! A measured profile against the model of its drive: how good the measurement is, where the truth is known.
+//! Compares a measured profile with the model of its drive: how good the measurement is where the truth is
+//! known.
 //!
-//! Turn, transfer rate at 41 places, seek times from three places over distances of all magnitudes, the full stroke, and
-//! the overhead of a command. The overhead of a virtual disk contains the way through kernel and FUSE, which no drive has:
-//! it is shown, and judged only by one that knows the length of that way.
+//! It compares the turn, the transfer rate at 41 places, seek times from three places over distances of all
+//! magnitudes, the full stroke, and the overhead of a command. The overhead of a software disk includes the
+//! way through kernel and FUSE, which no drive has: it is shown, and judged only by a caller that knows the
+//! length of that way.
 //!
 //! `seekless-lab against DRIVE FILE` compares the file that `seekless disk profile --json FILE` wrote.
 
@@ -31,7 +33,7 @@ pub struct AgainstArgs {
 /// A profile is as good as its model if every figure is within this part of it.
 pub const WITHIN: f64 = 0.05;
 
-/// What kind of figure.
+/// The kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FigureKind {
@@ -45,31 +47,31 @@ pub enum FigureKind {
     Overhead,
 }
 
-/// One figure beside its model.
+/// A measured figure and its model's.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparedFigure {
-    /// What kind.
+    /// Its kind.
     pub kind: FigureKind,
-    /// Which.
+    /// Its name.
     pub what: String,
-    /// As measured, in the unit of its kind.
+    /// The measured value, in the unit of its kind.
     pub measured: f64,
-    /// As the model has it.
+    /// The model's value.
     pub model: f64,
-    /// Difference as a part of the model's.
+    /// Difference as a part of the model's value.
     pub off: f64,
 }
 
-/// The passage of a sector, at the most: less than that cannot be told from nothing.
+/// Maximum time of the passage of a sector: smaller differences cannot be measured.
 const SECTOR_MS: f64 = 0.03;
 
 fn off(measured: f64, model: f64) -> f64 {
     (measured - model).abs() / model
 }
 
-/// By how much a curve falls that should rise. The tables of the old drives were taken from real ones and are not
-/// smooth (the Ultrastar 18ES: 9 cylinders 1.749 ms, 10 cylinders 1.020 ms, 12 cylinders 1.823 ms); a curve that
-/// never falls can only go through their middle. Zero for every drive with a smooth curve.
+/// By how much a curve falls that should rise. The tables of the old drives were taken from real ones and are
+/// not smooth (the Ultrastar 18ES: 9 cylinders 1.749 ms, 10 cylinders 1.020 ms, 12 cylinders 1.823 ms); a
+/// curve that never falls can only go through their middle. Zero for every drive with a smooth curve.
 fn jag(rising: &[f64]) -> f64 {
     let mut highest = 0.0f64;
     let mut fall = 0.0f64;
@@ -85,7 +87,8 @@ fn middle(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Every figure, the one furthest off first. `path_ms` is what a command takes on its way to the drive and back.
+/// Every figure, the largest difference first. `path_ms` is the time of a command on its way to the drive and
+/// back.
 pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<ComparedFigure> {
     let drive = Drive::new(spec);
     let mut figures: Vec<ComparedFigure> = Vec::new();
@@ -100,8 +103,8 @@ pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<Com
     );
     for i in 0..=40 {
         let lba = Lba((drive.sectors() - 1) / 40 * i);
-        // Some models step from zone to zone by 10 %; a measured curve cannot know on which side of the edge a place
-        // lies to less than the distance between two places. The nearest rate within 1 % of the disk counts.
+        // Some models step from zone to zone by 10 %; a measured curve cannot know the edge of a zone more
+        // precisely than the distance between two places. The nearest rate within 1 % of the disk counts.
         let found = profile.rate_at(lba) / 1e6;
         let around = (0..=20).map(|j| {
             let shift = drive.sectors() / 1000 * j;
@@ -116,7 +119,7 @@ pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<Com
     for place in [0.02, 0.31, 0.55] {
         for exponent in 0..14 {
             let distance = sectors as f64 * 0.44 / f64::from(1 << exponent);
-            // Addresses closer than this may lie on one cylinder: no seek to speak of.
+            // Addresses closer than this may be on one cylinder: there is almost no seek.
             if distance < 6.0 * sectors as f64 / f64::from(spec.cylinders()) {
                 continue;
             }
@@ -132,7 +135,7 @@ pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<Com
                 .map(|i| drive.seek_time(Lba(from), below(i)).as_millis_f64())
                 .collect::<Vec<_>>());
             let (model, found) = (middle(&mut model), middle(&mut found));
-            // What the model contradicts itself by is taken off.
+            // The amount by which the model contradicts itself is subtracted.
             let found = if found > model { (found - jag).max(model) } else { (found + jag).min(model) };
             put(FigureKind::Seek, format!("seek from {place} over {distance:.0} sectors, ms"), found, model);
         }
@@ -148,7 +151,7 @@ pub fn compare(profile: &DiskProfile, spec: &DriveSpec, path_ms: f64) -> Vec<Com
     figures
 }
 
-/// The profile beside the model of a drive.
+/// The profile compared with the model of a drive.
 #[derive(Debug, Serialize)]
 pub struct Against {
     /// Name of the drive.
@@ -161,9 +164,9 @@ pub struct Against {
     pub rate_off: f64,
     /// The largest difference of a seek time.
     pub seek_off: f64,
-    /// The drive's own, without the way to it; measured it contains that way, so it is not judged.
+    /// The drive's own overhead. The measured one includes the way to the drive, so it is not judged.
     pub overhead_model_ms: f64,
-    /// All figures, the one furthest off first.
+    /// All figures, the largest difference first.
     pub figures: Vec<ComparedFigure>,
 }
 
@@ -187,7 +190,7 @@ impl Against {
         }
     }
 
-    /// Every eighth rate and every third seek beside the five that are furthest off: what fits a screen.
+    /// Every eighth rate and every third seek, and the five with the largest differences: what fits a screen.
     fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
@@ -208,7 +211,7 @@ impl Against {
     }
 }
 
-/// The profile in the JSON of `seekless disk profile` beside the model of a drive.
+/// Compares a profile in the JSON of `seekless disk profile` with the model of a drive.
 ///
 /// # Errors
 /// `Usage`: no such drive, no profile, or one that no disk can have.

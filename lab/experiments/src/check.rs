@@ -1,7 +1,7 @@
-//! What must hold of a run, as arithmetic over its rows.
+//! What must hold for a run, as arithmetic over its rows.
 //!
-//! A ratio is taken inside each repetition, and then the median over repetitions where nothing else is said:
-//! the two runs it compares were neighbours in time, so what the machine did meanwhile hit both. Nothing here
+//! A ratio is taken inside each repetition, and then the median over repetitions unless stated otherwise: the
+//! two runs that it compares were neighbours in time, so the state of the machine affected both. Nothing here
 //! knows an absolute time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,64 +16,64 @@ use crate::row::Row;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// What is claimed, in words.
+    /// The claim, in words.
     pub name: String,
-    /// Metric; the scenario's first when absent.
+    /// Metric; the scenario's first if absent.
     pub metric: Option<String>,
-    /// Arm whose value, or whose share of `over`, is judged.
+    /// The arm whose value, or ratio to `over`, is judged.
     pub arm: Option<String>,
-    /// Axis value of `arm`; every axis value together when absent.
+    /// Axis value of `arm`; all axis values together if absent.
     pub x: Option<String>,
-    /// Arm it is divided by.
+    /// The arm that it is divided by.
     pub over: Option<String>,
-    /// Arm that is subtracted instead.
+    /// The arm that is subtracted instead.
     pub less: Option<String>,
-    /// Axis value of `over` or `less`; that of `arm` when absent.
+    /// Axis value of `over` or `less`; that of `arm` if absent.
     pub over_x: Option<String>,
     /// What the value or the ratio is divided by in the end: the same measured otherwise or elsewhere.
     pub beside: Option<Beside>,
     /// Arms (or `arm@x`) whose values must rise in this order; the value judged is the smallest step's ratio.
     pub order: Option<Vec<String>>,
-    /// Only runs of `arm` of which this holds are judged. When it holds of none there is nothing to judge, and the check holds.
+    /// Only runs of `arm` for which this holds are judged. If it holds for none, the check holds.
     pub having: Option<Having>,
-    /// How repetitions and axis values are joined into one number.
+    /// How repetitions and axis values are combined into one number.
     #[serde(default)]
     pub of: Statistic,
-    /// How the repetitions of one axis value are joined before that; all values at once when absent.
+    /// How the repetitions of one axis value are combined before that; all values at once if absent.
     pub repetitions: Option<Statistic>,
     /// How value and target are compared. For `order` a step must satisfy it too.
     pub is: Comparison,
     /// The target.
     pub target: f64,
-    /// Where the paper prints what the check states: section, table or figure. Only such checks are counted
-    /// as statements of the paper ([`crate::report::statements`]).
+    /// Where the paper prints the statement of the check: section, table or figure. Only such checks are
+    /// counted as statements of the paper ([`crate::report::statements`]).
     pub source: Option<String>,
-    /// Whether it belongs to the statement of an earlier check with the same quote. The statement holds if all
-    /// its parts hold, and is counted once.
+    /// Whether it belongs to the statement of an earlier check with the same quote. The statement holds if
+    /// all its parts hold, and is counted once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub part: bool,
     /// The parameter that was chosen by looking at what the statement is about, as `docs/CHOSEN.md` names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fitted: Option<String>,
-    /// Two printed numbers of which the target is the sum, difference, product or quotient: `"120 / 70"`.
+    /// Two printed numbers whose sum, difference, product or quotient is the target: `"120 / 70"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub printed: Option<String>,
-    /// How far beyond the target an order has to be. Set for the orders of papers ([`crate::sheet`]), not in a
+    /// How far beyond the target an order must be. Set for the orders of papers ([`crate::sheet`]), not in a
     /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<Margin>,
-    /// The cause of a failure, in one sentence without values, where a measurement shows it. Reports show it
+    /// The cause of a failure, in one sentence without values, if a measurement shows it. Reports show it
     /// only beside a check that fails, with its value.
     pub deviation: Option<String>,
 }
 
-/// How far two quantities have to be apart to be in an order.
+/// How far apart two quantities must be to count as ordered.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Margin {
-    /// Distance from the target where fewer than [`SEEDS`] runs are recorded.
+    /// Distance from the target if fewer than [`SEEDS`] runs are recorded.
     pub few: f64,
-    /// Distance where there are as many, beside the interval: what a search does not resolve.
+    /// Distance if there are as many, in addition to the interval: the resolution of a search.
     pub many: f64,
 }
 
@@ -100,7 +100,7 @@ pub struct Beside {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Having {
-    /// The metric it is about; it does not hold of a run without it.
+    /// The metric; the condition does not hold for a run without it.
     pub metric: String,
     /// How value and target are compared.
     pub is: Comparison,
@@ -114,7 +114,7 @@ impl Having {
     }
 }
 
-/// How many values become one.
+/// How several values are combined into one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
@@ -155,19 +155,20 @@ pub enum Comparison {
     GainAsPrinted,
 }
 
-/// Tolerance of a printed value, as a share of it: one for all papers. Half of it would ask for more than a rebuilt workload
-/// can give, twice as much would let an effect of two thirds pass for one of three.
+/// Tolerance of a printed value, as a share of it; the same for all papers. Half of it would demand more than
+/// a rebuilt workload can give; with twice as much, an effect of two thirds would pass for an effect of one
+/// third.
 pub const PRINTED_TOLERANCE: f64 = 0.2;
 
 /// Seeds over which the interval of an order is taken.
 pub const SEEDS: usize = 10;
 
-/// Student's t for a two-sided interval of 95 % over [`SEEDS`] values. More values have a smaller one: theirs is
-/// a little too wide.
+/// Student's t for a two-sided interval of 95 % over [`SEEDS`] values. More values have a smaller one, so
+/// their interval is slightly too wide.
 const T_95: f64 = 2.262;
 
 impl Comparison {
-    /// Sign as written.
+    /// The comparison's sign.
     pub fn sign(self) -> &'static str {
         match self {
             Comparison::AtLeast => ">=",
@@ -180,7 +181,7 @@ impl Comparison {
         }
     }
 
-    /// Whether `value` stands so to `target`. Not-a-number never does.
+    /// Whether the comparison of `value` with `target` holds. Not-a-number never does.
     pub fn holds(self, value: f64, target: f64) -> bool {
         match self {
             Comparison::AtLeast => value >= target,
@@ -197,9 +198,9 @@ impl Comparison {
 /// A check with its outcome, as in `results.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckOutcome {
-    /// What is claimed.
+    /// The claim.
     pub name: String,
-    /// What came out; none when a row it needs is missing, which fails the check.
+    /// The result; `None` if a row that it needs is missing, which fails the check.
     pub value: Option<f64>,
     /// The comparison's sign.
     pub comparison: String,
@@ -209,13 +210,13 @@ pub struct CheckOutcome {
     pub pass: bool,
     /// The metric judged.
     pub metric: String,
-    /// Why it did not hold, where it did not and that is known.
+    /// Why it did not hold, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<String>,
 }
 
 impl Check {
-    /// Which (arm, axis value) the check reads.
+    /// The (arm, axis value) pairs that the check reads.
     pub fn operands(&self) -> Vec<(String, Option<String>)> {
         let mut all = Vec::new();
         if let Some(arm) = &self.arm {
@@ -245,7 +246,7 @@ impl Check {
     }
 
     /// # Errors
-    /// When the fields do not make one of these shapes.
+    /// The fields do not form one of these shapes.
     pub(crate) fn validate(&self) -> Result<(), String> {
         let beside = self.beside.iter().map(|b| &b.metric);
         for name in self.metric.iter().chain(self.having.iter().map(|h| &h.metric)).chain(beside) {
@@ -267,7 +268,7 @@ impl Check {
         }
     }
 
-    /// Judges the rows. `main` is the metric meant when the check names none.
+    /// Judges the rows. `main` is the metric of checks that name none.
     pub fn judge(&self, rows: &[Row], main: &str) -> CheckOutcome {
         let metric = self.metric.as_deref().unwrap_or(main);
         let value = self.value(rows, metric);
@@ -286,7 +287,7 @@ impl Check {
         }
     }
 
-    /// Whether an order is beyond its margin, or beyond the 95 % interval where there are enough seeds.
+    /// Whether an order is beyond its margin, or beyond the 95 % interval if there are enough seeds.
     fn apart(&self, rows: &[Row], metric: &str, value: f64) -> bool {
         let Some(margin) = self.margin else { return true };
         let seeds: BTreeSet<u32> = rows.iter().map(|row| row.repetition).collect();
@@ -308,7 +309,7 @@ impl Check {
             && self.is.holds(mean + half, self.target)
     }
 
-    /// Whether there are runs, and none of them is such as the check is about.
+    /// Whether there are runs, and the check's condition holds for none of them.
     fn concerns_none(&self, rows: &[Row]) -> bool {
         let Some((having, arm)) = self.having.as_ref().zip(self.arm.as_deref()) else { return false };
         let mut runs = rows.iter().filter(|r| r.arm == arm).peekable();
@@ -353,7 +354,7 @@ impl Check {
                 Some((*row, if self.less.is_some() { value - base } else { value / base }))
             })
             .collect();
-        // A division by nothing measured is not a win.
+        // A division by nothing measured is not a gain.
         ratios.iter().all(|(_, r)| r.is_finite()).then(|| self.join(ratios))?
     }
 
@@ -385,7 +386,7 @@ fn select<'a>(rows: &'a [Row], metric: &str, arm: &str, x: Option<&str>) -> Vec<
 }
 
 impl Statistic {
-    /// Joins values into one; none of none.
+    /// Combines values into one; `None` without values.
     pub fn join(self, mut values: Vec<f64>) -> Option<f64> {
         if values.is_empty() {
             return None;

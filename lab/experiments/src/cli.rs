@@ -67,8 +67,8 @@ pub enum LabCommand {
     },
     /// Count what the papers print about outcomes: predicted, fitted, not reproduced, not decidable
     Statements {
-        /// Only check the scenarios against docs/STATEMENTS.md and docs/CHOSEN.md; status 1 with file and line of
-        /// each breach
+        /// Only check the scenarios against docs/STATEMENTS.md and docs/CHOSEN.md; status 1 with file and
+        /// line of each breach
         #[arg(long)]
         check: bool,
         /// Where the records are
@@ -162,12 +162,12 @@ pub struct RunArgs {
     /// With --sim: further options of `seekless-lab sim serve` for every arm with Seekless, as one word
     #[arg(long, value_name = "OPTIONS", requires = "sim", allow_hyphen_values = true)]
     engine: Option<String>,
-    /// Without --sim: model of the software disks, as `seekless-lab vdisk up --with model=...`; platter is the
-    /// second one, to see what holds on both [default: drive]
+    /// Without --sim: model of the software disks, as `seekless-lab vdisk up --with model=...`; platter is
+    /// the second one, to see what holds on both [default: drive]
     #[arg(long, value_name = "MODEL", conflicts_with = "sim", value_parser = ["drive", "platter"])]
     model: Option<String>,
-    /// Take simulated rows of arms without Seekless from the earlier run in this folder instead of running them
-    /// again
+    /// Take simulated rows of arms without Seekless from the earlier run in this folder instead of running
+    /// them again
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     #[command(flatten)]

@@ -35,7 +35,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// Serves the files below `root` on 127.0.0.1:`port` until killed.
 ///
 /// # Errors
-/// [`Exit::Busy`] when the port is taken, [`Exit::Missing`] when `root` is no folder.
+/// [`Exit::Busy`] if the port is in use, [`Exit::Missing`] if `root` is not a folder.
 pub fn serve(root: &Path, port: u16) -> Result<Exit, Fault> {
     let root = root
         .canonicalize()

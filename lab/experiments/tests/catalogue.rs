@@ -1,5 +1,5 @@
-//! The measuring procedure against every drive of the catalogue, in virtual time: it must find the model's own
-//! parameters within 5 %.
+//! The measuring procedure against every drive of the catalogue, in virtual time: it must find the model's
+//! own parameters within 5 %.
 
 mod common;
 
@@ -45,8 +45,8 @@ fn noise(n: u64) -> f64 {
 fn a_late_host_and_other_users_are_borne() {
     for name in ["wd-red-1tb", "modern-20tb-7200"] {
         let spec = catalogue::get(name).unwrap();
-        // Every read is noticed up to 60 us late, one in fifty half a millisecond; every tenth is disturbed and took
-        // anything up to 30 ms longer.
+        // Every read is noticed up to 60 us late, one in fifty half a millisecond; every tenth is disturbed
+        // and took anything up to 30 ms longer.
         let measured = measure(&spec, |n, timing| {
             let rare = if noise(n + 1_000_000) < 0.02 { 500_000.0 } else { 0.0 };
             let disturbed = noise(n + 2_000_000) < 0.1;

@@ -1,5 +1,5 @@
-//! Competitive depth on the drive models: the disk's time for streams of unknown length against that of somebody who
-//! knows them, \[C\] section 2 and the microbenchmarks of its section 3.1.
+//! Competitive depth on the drive models: the disk's time for streams of unknown length against that of
+//! somebody who knows them, \[C\] section 2 and the microbenchmarks of its section 3.1.
 
 mod common;
 
@@ -45,7 +45,8 @@ fn streams(spec: &DriveSpec, seed: u64, start: Start, length: impl Fn(&mut Pcg64
         .collect()
 }
 
-/// Time to serve the streams, `concurrent` at a time by turns, each by 64 KiB reads, read ahead as `depth` says.
+/// Time to serve the streams, `concurrent` at a time by turns, each by 64 KiB reads, read ahead as `depth`
+/// says.
 fn serve(
     spec: &DriveSpec,
     mut streams: Vec<Stream>,

@@ -280,29 +280,16 @@ fn no_page_takes_longer_than_ten_minutes() {
     }
 }
 
-/// Files whose comments are still too long. The list only shrinks: a file that became clean leaves it.
-const LONG_COMMENTS: &str = include_str!("long-comments.txt");
-
 #[test]
 fn no_comment_is_longer_than_a_reader_takes_in() {
-    let mut long = BTreeMap::new();
+    let mut long = Vec::new();
     for file in HOUSES.into_iter().flat_map(|house| files(house, &["rs", "toml"])) {
         let mark = if file.ends_with(".rs") { "//" } else { "#" };
         let text = read(&root().join(&file));
-        let is_long = |line: &&str| line.trim_start().starts_with(mark) && line.chars().count() > WIDTH;
-        if let Some(at) = text.lines().position(|l| is_long(&l)) {
-            long.insert(file, at + 1);
-        }
+        let is_long = |line: &str| line.trim_start().starts_with(mark) && line.chars().count() > WIDTH;
+        long.extend(text.lines().position(is_long).map(|at| format!("{file}:{}", at + 1)));
     }
-    let allowed: BTreeSet<&str> = LONG_COMMENTS.lines().collect();
-    let new: Vec<String> = long
-        .iter()
-        .filter(|(file, _)| !allowed.contains(file.as_str()))
-        .map(|(file, line)| format!("{file}:{line}"))
-        .collect();
-    assert!(new.is_empty(), "comments of more than {WIDTH} columns: {new:#?}");
-    let clean: Vec<&&str> = allowed.iter().filter(|file| !long.contains_key(**file)).collect();
-    assert!(clean.is_empty(), "clean, take them out of lab/experiments/tests/long-comments.txt: {clean:#?}");
+    assert!(long.is_empty(), "comments of more than {WIDTH} columns: {long:#?}");
 }
 
 /// Names in what is printed are others'. What the standard library prints is not escaped.

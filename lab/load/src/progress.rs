@@ -8,14 +8,15 @@ use seekless_base::Nanos;
 
 use crate::record::{Live, mb_per_s};
 
-/// One line on standard error while a run goes on; nothing if that is not a terminal.
+/// One line on standard error while a run is in progress; nothing if that is not a terminal.
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     last: (f64, u64),
 }
 
 impl ProgressLine {
-    /// For a run of this length; without one it has no end to show. `wanted`: if the user wants a line at all.
+    /// For a run of this length; without one, no end is shown. `wanted`: whether the user wants a line at
+    /// all.
     pub(crate) fn new(wanted: bool, length: Option<Nanos>) -> ProgressLine {
         let shown = wanted && std::io::stderr().is_terminal();
         let bar = shown.then(|| {
@@ -46,7 +47,7 @@ impl ProgressLine {
         bar.tick();
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

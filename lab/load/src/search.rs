@@ -1,18 +1,20 @@
 //! The highest request rate a server carries without failures.
 //!
-//! The papers' figures are maximum failure-free rates: the highest rate at which fewer than 0.3 % of the sessions
-//! fail (\[L\] section 4), or none (\[A\] section 6.2). Two ways to find it:
+//! The papers' figures are maximum failure-free rates: the highest rate at which fewer than 0.3 % of the
+//! sessions fail (\[L\] section 4), or none (\[A\] section 6.2). Two ways to find it:
 //!
-//! **Ramp.** One run whose rate rises slowly until failures exceed the limit for good. Cheap (a few minutes) and a
-//! single pass over the library, so it suits live comparisons. A server driven over its limit fails only once 10 s of
-//! backlog have built up, and meanwhile the offered rate rises on; so what counts is not the rate offered at the first
-//! failure but the rate *carried*: over 20 s before the limit was exceeded, the lower of requests due and requests
-//! complete. The ramp is geometric, so that what error remains is the same factor for every server. It still errs to
-//! the high side: a server carries a rate for a minute that it would not carry for an hour.
+//! **Ramp.** One run whose rate rises slowly until failures exceed the limit for good. It is fast (a few
+//! minutes) and a single pass over the library, so it suits live comparisons. A server driven over its limit
+//! fails only once 10 s of backlog have built up, and meanwhile the offered rate still rises. So the result
+//! is not the rate offered at the first failure but the rate *carried*: over the 20 s before the limit was
+//! exceeded, the lower of requests due and requests complete. The ramp is geometric, so that the remaining
+//! error is the same factor for every server. It still errs to the high side: a server carries a rate for a
+//! minute that it would not carry for an hour.
 //!
-//! **Bisection.** Runs at constant rates, each from a warm start: raised (or lowered) until one holds and one fails,
-//! then the geometric middle, until the two are within the precision or the runs are used up. Each run has a seed of
-//! its own, else the second would find in memory what the first had asked for.
+//! **Bisection.** Runs at constant rates, each from a warm start: the rate is raised (or lowered) until one
+//! holds and one fails, then set to the geometric mean, until the two are within the precision or the maximum
+//! number of runs is reached. Each run has a seed of its own; otherwise the second would find in memory what
+//! the first had requested.
 //!
 //! **Both**: the ramp gives the bracket, bisection the figure.
 
@@ -35,13 +37,13 @@ use crate::report::{RunReport, WindowReport, windows};
 use crate::run::{Finished, RunSettings};
 use crate::sessions::{SessionRun, sessions};
 
-/// A ramp ends when this many times the allowed share of requests fail...
+/// A ramp ends when this many times the allowed share of requests fail,
 const RAMP_STOP_FACTOR: f64 = 10.0;
-/// ... but not below this share: a handful of failures must not end it.
+/// but not below this share: a handful of failures must not end it.
 const RAMP_STOP_SHARE_MIN: f64 = 0.05;
-/// Failures the ramp's end waits for at least.
+/// Minimum number of failures that end a ramp.
 const RAMP_STOP_FAILURES_MIN: u64 = 20;
-/// Most runs a search may make.
+/// Maximum number of runs of a search.
 const RUNS_MAX: u32 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,7 +76,7 @@ pub(crate) struct SearchArgs {
     with: WithOption,
 }
 
-/// What `--with` sets.
+/// The values that `--with` sets.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct Settings {
@@ -84,7 +86,7 @@ struct Settings {
     /// Length of each run at a constant rate, warm-up included.
     #[serde(deserialize_with = "parsed")]
     step: Nanos,
-    /// Runs at constant rates at most.
+    /// Maximum number of runs at constant rates.
     runs: u32,
     /// Stop when the highest good and the lowest bad rate are this close.
     precision: f64,
@@ -100,9 +102,9 @@ impl Default for Settings {
 /// One run at a constant rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchStep {
-    /// Rate asked for, requests a second.
+    /// Requested rate, requests a second.
     pub rate_per_s: f64,
-    /// Rate at which requests really became due after the warm-up.
+    /// Rate at which requests actually became due after the warm-up.
     pub offered_per_s: f64,
     /// Requests answered a second.
     pub requests_per_s: f64,
@@ -118,7 +120,8 @@ pub struct SearchStep {
     pub good: bool,
 }
 
-/// What a ramp found. Rates are carried rates: the lower of requests due and requests complete a second, over 20 s.
+/// The result of a ramp. Rates are carried rates: the lower of requests due and requests complete a second,
+/// over 20 s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RampResult {
     /// Highest rate before the first window in which any request failed.
@@ -133,7 +136,7 @@ pub struct RampResult {
     pub max_per_s: Option<f64>,
     /// Throughput in these 20 s, MB/s.
     pub max_mb_per_s: Option<f64>,
-    /// The limit was never exceeded: the true maximum is higher than `max_per_s`.
+    /// Whether the limit was never exceeded: the true maximum is then higher than `max_per_s`.
     pub reached_top: bool,
     /// Every 10 s of the ramp.
     pub windows: Vec<WindowReport>,
@@ -144,13 +147,14 @@ pub struct RampResult {
 pub struct SearchReport {
     /// `search`.
     pub kind: String,
-    /// What was asked for.
+    /// The arguments.
     pub config: serde_json::Value,
-    /// Ended by a signal.
+    /// Whether a signal ended it.
     pub partial: bool,
     /// Share of sessions that may fail.
     pub max_failed: f64,
-    /// The maximum failure-free rate: the highest good step, else what the ramp found. None: even the lowest failed.
+    /// The maximum failure-free rate: the highest good step, else the result of the ramp. `None`: even the
+    /// lowest rate failed.
     pub max_per_s: Option<f64>,
     /// Throughput at it, MB/s.
     pub max_mb_per_s: Option<f64>,
@@ -158,10 +162,10 @@ pub struct SearchReport {
     pub lowest_bad_per_s: Option<f64>,
     /// The ramp, if there was one.
     pub ramp: Option<RampResult>,
-    /// The runs at constant rates, in the order they were made.
+    /// The runs at constant rates, in order.
     pub steps: Vec<SearchStep>,
-    /// This and what follows: the report of the run behind `max_per_s` (the ramp, or the highest good step), so that
-    /// a reader of runs can read a search as well. As in [`RunReport`].
+    /// This and the following: the report of the run behind `max_per_s` (the ramp, or the highest good step),
+    /// so that a program that reads runs can read a search as well. As in [`RunReport`].
     pub measured: Option<crate::report::Measured>,
     /// As in [`RunReport`].
     pub totals: Option<crate::report::Totals>,
@@ -192,13 +196,14 @@ impl SearchReport {
     }
 }
 
-/// What a ramp's windows say about the limit `max_failed`. Requests due after `resolved_s` may still have been under way
-/// when the run ended: such a window counts only if it is over the limit already.
+/// What a ramp's windows show about the limit `max_failed`. Requests due after `resolved_s` may have been in
+/// progress when the run ended: such a window counts only if it is over the limit already.
 pub fn judge_ramp(mut windows: Vec<WindowReport>, max_failed: f64, resolved_s: f64) -> RampResult {
     windows.retain(|w| {
         w.from_s + WINDOW.as_secs_f64() <= resolved_s || (w.failed > 0 && w.failed_share > max_failed)
     });
-    // Two windows at a time: one alone is too noisy (some hundred Poisson arrivals), and we take the highest.
+    // Two windows at a time: one alone is too noisy (some hundred Poisson arrivals), and the highest is
+    // taken.
     let highest = |until: usize| {
         let before = &windows[..until];
         before
@@ -231,7 +236,7 @@ struct Search<'a> {
     settings: Settings,
     classes: Vec<ClientClass>,
     catalogue: Arc<seekless_model::workload::catalogue::Catalogue>,
-    /// Runs made so far: each has its own seed.
+    /// Number of runs so far; each has its own seed.
     runs: u64,
 }
 
@@ -284,13 +289,14 @@ impl Search<'_> {
     }
 }
 
-/// "Fewer than" the limit, or none where the limit is none.
+/// "Fewer than" the limit; zero if the limit is zero.
 fn holds(failed_share: f64, max_failed: f64) -> bool {
     failed_share < max_failed || failed_share == 0.0
 }
 
-/// Decides from the live counts when a ramp has shown enough: failures well over the limit among the requests that
-/// became due in the last two windows or so. Only when to stop; the result comes from the exact counts.
+/// Decides from the live counts when a ramp has shown enough: failures well over the limit among the requests
+/// that became due in about the last two windows. This only decides when to stop; the result comes from the
+/// exact counts.
 struct RampWatch {
     stop_share: f64,
     /// Counts at the starts of the last windows: (when, offered, failed).
@@ -492,7 +498,7 @@ mod tests {
         assert_eq!((r.max_per_s, r.max_mb_per_s, r.reached_top), (Some(85.0), Some(43.0), false));
         let r = judge_ramp(windows.clone(), 0.0, 30.0);
         assert_eq!((r.max_per_s, r.first_failure_s), (Some(65.0), Some(30.0)));
-        // The last window is not resolved and within the limit: it says nothing.
+        // The last window is not resolved and within the limit, so it shows nothing.
         let r = judge_ramp(windows[..4].to_vec(), 0.01, 35.0);
         assert_eq!((r.max_per_s, r.reached_top, r.first_failure_offered_per_s), (Some(65.0), true, None));
         assert_eq!(judge_ramp(windows[..1].to_vec(), 0.0, 100.0).max_per_s, Some(10.0));

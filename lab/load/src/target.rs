@@ -1,4 +1,4 @@
-//! Where the requests go: the address of the server and how a connection to it is made.
+//! The destination of requests: the address of the server and how a connection to it is made.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -23,7 +23,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 enum Dial {
     Tcp(SocketAddr),
     Tls(SocketAddr, TlsConnector, ServerName<'static>),
-    /// Straight into a test's server, so that a test's clock can stand still.
+    /// Directly into a test's server, so that a test's clock can stand still.
     #[cfg(test)]
     Memory(Arc<dyn Fn() -> tokio::io::DuplexStream + Send + Sync>),
 }
@@ -39,8 +39,8 @@ pub struct TargetServer {
 }
 
 impl TargetServer {
-    /// Reads `http://host[:port]/[path/]` and looks the host up; for `https://` the server's certificate must come from one in
-    /// `cacert`.
+    /// Parses `http://host[:port]/[path/]` and resolves the host; for `https://`, the server's certificate
+    /// must be signed by one in `cacert`.
     ///
     /// # Errors
     /// Not such a URL (usage), no certificates for it (usage), or a host without an address (missing).
@@ -92,7 +92,7 @@ impl TargetServer {
         &self.host
     }
 
-    /// The request target of a file: base and path, with the bytes a URI cannot carry percent-encoded.
+    /// The request target of a file: base and path, with bytes that a URI cannot contain percent-encoded.
     pub fn uri(&self, path: &str) -> String {
         let mut uri = String::with_capacity(self.base.len() + path.len());
         uri.push_str(&self.base);
@@ -106,11 +106,11 @@ impl TargetServer {
         uri
     }
 
-    /// Makes a connection, with a receive buffer of `receive_buffer` bytes if given (the kernel doubles it and uses
-    /// half for its own accounting).
+    /// Makes a connection, with a receive buffer of `receive_buffer` bytes if given (the kernel doubles it
+    /// and uses half for its own accounting).
     ///
     /// # Errors
-    /// As the system reports.
+    /// The system's error.
     pub async fn dial(&self, receive_buffer: Option<u32>) -> io::Result<Box<dyn ByteStream>> {
         match &self.dial {
             Dial::Tcp(addr) | Dial::Tls(addr, ..) => {
@@ -130,10 +130,10 @@ impl TargetServer {
         }
     }
 
-    /// Checks that something listens, so that a wrong address is one line and not a report full of failures.
+    /// Checks that a server listens, so that a wrong address is one line and not a report full of failures.
     ///
     /// # Errors
-    /// Nothing listens there (missing).
+    /// No server listens there (missing).
     pub fn probe(&self) -> Result<(), Fault> {
         match &self.dial {
             Dial::Tcp(addr) | Dial::Tls(addr, ..) => {
@@ -154,7 +154,7 @@ impl TargetServer {
     }
 }
 
-/// Makes TLS connections to servers whose certificate comes from one in this file.
+/// Makes TLS connections to servers whose certificate is signed by one in this file.
 fn connector(file: &Path) -> Result<TlsConnector, Fault> {
     let wrong = |why: String| Fault::new(Exit::Usage, format!("--cacert {}: {why}", file.display()));
     let mut roots = RootCertStore::empty();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_there_is_one_line() {
-        // A port just given back by the system: nothing listens on it.
+        // A port that was just returned to the system: no process listens on it.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let fault =
             TargetServer::parse(&format!("http://127.0.0.1:{port}/"), None).unwrap().probe().unwrap_err();

@@ -1,5 +1,5 @@
-//! What an experiment is made of: how long a disk takes ([`drive`], [`platter`]) and who asks for what
-//! ([`workload`]).
+//! The models of an experiment: how long a disk takes ([`drive`], [`platter`]), and which clients request
+//! what ([`workload`]).
 //!
 //! All of it is pure: no I/O, no clock, no threads. `drive` and `platter` name nothing of `std`; a test says
 //! so.

@@ -1,4 +1,4 @@
-//! `--with NAME=VALUE,...`: what a model takes and few runs change. A scenario's file says it the same way.
+//! `--with NAME=VALUE,...`: settings of a model that few runs change. A scenario's file has the same words.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ impl WithOption {
     /// The settings: what was given, over the defaults.
     ///
     /// # Errors
-    /// `Usage`: no NAME=VALUE, an unknown name, or a wrong value.
+    /// `Usage`: a word is not NAME=VALUE, or has an unknown name or a wrong value.
     pub fn settings<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         named(&self.with).map_err(|why| Fault::new(Exit::Usage, format!("--with {why}")))
     }

@@ -1,6 +1,7 @@
 //! LRU and ARC miss counts against an independent implementation, the PyPI package `libcachesim`.
 //!
-//! Runs where a Python with that package is found (`SEEKLESS_PYTHON`, else `python3`); else it says so and passes.
+//! Runs where a Python with that package is found (`SEEKLESS_PYTHON`, else `python3`); else it says so and
+//! passes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

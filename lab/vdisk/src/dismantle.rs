@@ -1,7 +1,8 @@
-//! Taking a disk apart, from whatever state it was left in.
+//! Takes a disk apart, from any state in which it was left.
 //!
-//! Each step checks that the thing is ours before it is touched - a mount whose source is our loop device, a loop
-//! device whose file is ours - so it can run twice, after a crash, or while another program has the freed loop device.
+//! Each step checks that an object is ours before it changes it - a mount whose source is our loop device, a
+//! loop device whose file is ours - so it can run twice, after a crash, or while another program has the
+//! freed loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,24 +21,25 @@ use crate::queue::LoopQueue;
 use crate::state::{DiskDir, DiskRecord};
 use crate::worker::source_name;
 
-/// How long an orderly unmount may take before the worker under it is ended, which fails what still waits.
+/// Maximum time of an orderly unmount before the worker under it is ended, which fails the remaining
+/// requests.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Takes apart what `record` names: mount, loop device, FUSE mount, mount directory. `device` is the supervisor's own
-/// handle of the loop device. `end_worker` is called once the worker is no longer needed, or when waiting for it takes
-/// too long.
+/// Removes what `record` names: mount, loop device, FUSE mount, mount directory. `device` is the supervisor's
+/// own handle of the loop device. `end_worker` is called once the worker is no longer needed, or when the
+/// wait for it takes too long.
 pub fn dismantle(
     dir: &DiskDir,
     record: &DiskRecord,
     device: Option<LoopDevice>,
     mut end_worker: impl FnMut(),
 ) {
-    // Whatever is still to be written goes at once, and a hang ends.
+    // Everything still to be written is written at once, and a hang ends.
     let hold = ControlClient::connect(dir)
         .and_then(|mut client| client.ask(&ControlRequest::Unthrottle).map(|_| client));
     if let Some(number) = record.loop_number {
         let node = PathBuf::from(format!("/dev/loop{number}"));
-        // Held open, so that unmounting does not let go of the file before the queue's settings are put back.
+        // Held open, so that the unmount does not release the file before the queue's settings are restored.
         let open = File::open(&node);
         if let Some(target) = &record.config.mount {
             unmount_all(target, &node, &mut end_worker);
@@ -50,7 +52,8 @@ pub fn dismantle(
             let _ = loopdev::detach(number);
         }
         drop((open, device));
-        // Detached at its last close; that was ours, but for a moment something may look at every new device.
+        // It is detached at its last close; that was ours, but another program may examine every new device
+        // for a moment.
         let patience = Instant::now() + Duration::from_secs(2);
         while bound && bound_to(number, &dir.fuse()) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
@@ -69,7 +72,7 @@ pub fn dismantle(
     dir.remove();
 }
 
-/// Whether loop device `number` stands on our file.
+/// Whether the backing file of loop device `number` is ours.
 fn bound_to(number: u32, fuse: &Path) -> bool {
     loopdev::backing_file(number).is_some_and(|file| {
         let file = file.to_string_lossy().into_owned();
@@ -79,10 +82,10 @@ fn bound_to(number: u32, fuse: &Path) -> bool {
     })
 }
 
-/// Unmounts `source` from `target` as often as it is mounted there; if it is in use, it leaves the tree of directories
-/// at once and goes when the last user closes.
+/// Unmounts `source` from `target` as often as it is mounted there. If it is in use, it leaves the tree of
+/// directories at once and ends when its last user closes it.
 fn unmount_all(target: &Path, source: &Path, end_worker: &mut impl FnMut()) {
-    // Bounded: a mount that cannot be undone must not hold us for ever.
+    // Bounded: a mount that cannot be removed must not block this process for ever.
     for _ in 0..8 {
         let ours =
             mounts::mounts().is_ok_and(|all| all.iter().any(|m| m.target == target && m.source == source));

@@ -1,9 +1,10 @@
-//! The service of one disk: requests enter the drive model when they arrive and are answered when it says.
+//! The service of one disk: requests enter the drive model when they arrive and are answered at the model's
+//! time.
 //!
-//! FUSE threads [`submit`](DriveEngine::submit); one service thread sleeps until the model's next completion and answers.
-//! Requests are decided and timed on the drive's own time line, so waking up late answers late but never slows the
-//! drive. What the model cannot queue (its command queue is bounded) waits outside in order of arrival, as in a host
-//! adapter; the number of requests present is bounded by what FUSE lets the kernel send.
+//! FUSE threads [`submit`](DriveEngine::submit); one service thread sleeps until the model's next completion
+//! and answers. Requests are decided and timed on the drive's own time line, so waking up late delays an
+//! answer but never slows the drive. Requests that do not fit into the model's bounded command queue wait
+//! outside in order of arrival, as in a host adapter; their number is bounded by FUSE.
 //!
 //! In unthrottled mode, for population and for dismantling, requests are answered at once and no time passes.
 
@@ -22,13 +23,13 @@ use crate::mechanism::Mechanism;
 use crate::stats::{Counter, MemberReport, Stats};
 use crate::trace::Trace;
 
-/// What an answered request runs: told whether it succeeded or has to fail with EIO.
+/// Called when a request is answered, with its success, or failure with EIO.
 pub type Finish = Box<dyn FnOnce(bool) + Send>;
 
 /// The drive at work.
 pub struct DriveEngine {
     core: Mutex<Core>,
-    /// Signalled when the service thread has to look again earlier than it planned.
+    /// Signalled when the service thread must check earlier than planned.
     look: Condvar,
     epoch: Instant,
 }
@@ -44,17 +45,17 @@ struct Core {
     commands: HashMap<u64, DriveCommand>,
     /// Commands the model's queue has no room for, oldest first.
     waiting: VecDeque<Command>,
-    /// A completion kept back while drive time stands still, because its command is slowed.
+    /// A completion that is held back while drive time stands still, because its command is slowed.
     held: Option<SetCompletion>,
-    /// What the drives had spent on writes when the counters were zero.
+    /// The drives' time for writes when the counters were reset.
     write_time_before: Nanos,
     next_id: u64,
     /// Times handed to the model never go backwards.
     submitted: Nanos,
-    /// Openings of unthrottled mode in force, and the wall time of the first.
+    /// Number of open holds of unthrottled mode, and the wall time of the first.
     unthrottled: u32,
     unthrottled_since: Nanos,
-    /// When the service thread will look by itself.
+    /// When the service thread will check by itself.
     planned: Nanos,
     stopping: bool,
 }
@@ -66,18 +67,19 @@ struct KernelRequest {
     finish: Finish,
 }
 
-/// One command to the drive: a request, or the part of it that lies in one piece.
+/// One command to the drive: a request, or the part of it that lies in one chunk.
 struct DriveCommand {
     request: u64,
     disk: Lba,
-    /// Drive time of arrival: for a command that had to wait outside the model, before the model's own.
+    /// Drive time of arrival. For a command that had to wait outside the model, this is before the model's
+    /// own.
     arrived: Nanos,
     queue: usize,
     factor: f64,
 }
 
 impl DriveEngine {
-    /// A drive, or a set of them, at rest, under `layout`, running `speed` times as fast as life.
+    /// An idle drive, or a set of them, with `layout`, running `speed` times as fast as real time.
     pub fn new(drives: impl Into<Mechanism>, layout: Layout, speed: f64, trace: Trace) -> DriveEngine {
         let core = Core {
             drives: drives.into(),
@@ -110,8 +112,8 @@ impl DriveEngine {
         Nanos(self.epoch.elapsed().as_nanos() as u64)
     }
 
-    /// A request for `len` bytes at `offset` of the disk. `finish` runs when the drive is done with it: on this thread
-    /// in unthrottled mode, else on the service thread.
+    /// A request for `len` bytes at `offset` of the disk. `finish` runs when the drive has done it: on this
+    /// thread in unthrottled mode, else on the service thread.
     pub fn submit(&self, op: Op, offset: u64, len: u64, finish: Finish) {
         let mut core = self.lock();
         let nothing = if op == Op::Flush { !core.drives.caches_writes() } else { len == 0 };
@@ -128,17 +130,18 @@ impl DriveEngine {
         }
     }
 
-    /// Whether a request for these bytes fails by order.
+    /// Whether an injected fault makes a request for these bytes fail.
     pub fn fails(&self, offset: u64, len: u64) -> bool {
         self.lock().faults.fails(&(offset..offset + len))
     }
 
     /// Answers requests until [`stop`](DriveEngine::stop): the body of the service thread.
     pub fn serve(&self) {
-        // A sleeping thread is woken up to 50 us late by default so that wake-ups can be bundled; a disk is not.
+        // By default a sleeping thread is woken up to 50 us late, so that wake-ups can be bundled; a disk is
+        // not late.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        // And it is not kept from its work by the programs that use it. Without the right to that it is as late as they
-        // make it, which shows in latency at low queue depths, not in what the drive can do.
+        // Its priority is above that of the programs that use it. Without that right it is delayed by them,
+        // which shows in latency at low queue depths, not in the drive's throughput.
         let _ = seekless_kernel::sched::run_first();
         let mut done = Vec::new();
         let mut core = self.lock();
@@ -169,7 +172,7 @@ impl DriveEngine {
         }
     }
 
-    /// Ends [`serve`](DriveEngine::serve). Requests not yet answered are dropped, which answers them with an error.
+    /// Ends [`serve`](DriveEngine::serve). Unanswered requests are dropped, which answers them with an error.
     pub fn stop(&self) {
         let mut core = self.lock();
         core.stopping = true;
@@ -180,7 +183,7 @@ impl DriveEngine {
         drop(dropped);
     }
 
-    /// Opens (`true`) or closes one holding of unthrottled mode. Opening it answers all that is under way.
+    /// Opens (`true`) or closes one hold of unthrottled mode. Opening it answers all requests in progress.
     pub fn unthrottle(&self, on: bool) {
         let mut done = Vec::new();
         {
@@ -213,10 +216,10 @@ impl DriveEngine {
         core.clock.stall(now, until);
     }
 
-    /// Orders for members of the set, all of them mended before with `mend`.
+    /// Faults for members of the set; all of them are repaired first with `mend`.
     ///
     /// # Errors
-    /// What the set refuses.
+    /// Errors of the set.
     pub fn change_members(&self, mend: bool, orders: &MemberOrders) -> Result<Vec<MemberState>, String> {
         let mut core = self.lock();
         let now = core.clock.drive_at(self.wall());
@@ -235,12 +238,12 @@ impl DriveEngine {
         }
         let changed = orders.apply(set, now);
         let states = MemberState::of(set);
-        // There may be something to answer, or a rebuild to begin.
+        // There may be a request to answer, or a rebuild to begin.
         self.look.notify_one();
         changed.map(|()| states)
     }
 
-    /// Every member of a set and what its spindles did; empty for a single drive.
+    /// Every member of a set and the counters of its spindles; empty for a single drive.
     pub fn members(&self, reset: bool) -> Vec<MemberReport> {
         let mut core = self.lock();
         let now = core.clock.drive_at(self.wall());
@@ -263,7 +266,7 @@ impl DriveEngine {
         report
     }
 
-    /// Changes the faults in force. A hang under way ends with `end_hang`.
+    /// Changes the faults. `end_hang` ends a current hang.
     pub fn change_faults(&self, end_hang: bool, change: impl FnOnce(&mut Faults)) -> Faults {
         let mut core = self.lock();
         change(&mut core.faults);
@@ -274,14 +277,14 @@ impl DriveEngine {
         core.faults.clone()
     }
 
-    /// The counters; set to zero afterwards with `reset`.
+    /// The counters; `reset` sets them to zero afterwards.
     pub fn stats(&self, reset: bool) -> Stats {
         let mut core = self.lock();
         let now = core.clock.drive_at(self.wall());
         let mut since = core.counter.read(now);
         since.write_ns = core.drives.write_time().0.saturating_sub(core.write_time_before.0);
         if core.unthrottled > 0 {
-            // The holding of unthrottled mode that is still open does not count either.
+            // The hold of unthrottled mode that is still open does not count either.
             let span = now - core.clock.drive_at(core.unthrottled_since);
             since.elapsed_ns = since.elapsed_ns.saturating_sub(span.0);
             since.idle_ns = since.idle_ns.saturating_sub(span.0);
@@ -295,7 +298,7 @@ impl DriveEngine {
         since
     }
 
-    /// Starts a new trace, or ends the one running.
+    /// Starts a new trace, or ends the current one.
     pub fn set_trace(&self, trace: Trace) {
         let mut core = self.lock();
         core.trace.flush();
@@ -322,7 +325,7 @@ impl Core {
             let disk = Lba(at / SECTOR_BYTES);
             self.commands.insert(id, DriveCommand { request, disk, arrived: self.submitted, queue, factor });
             let command = Command { id, op, lba, sectors };
-            // First come, first served: nothing overtakes what already waits.
+            // First come, first served: no command overtakes those that already wait.
             if !self.waiting.is_empty() || self.drives.submit(self.submitted, command).is_err() {
                 self.waiting.push_back(command);
             }
@@ -332,7 +335,7 @@ impl Core {
         self.requests.insert(request, KernelRequest { parts, failed, finish });
     }
 
-    /// When there is something to answer: wall time, `MAX` if nothing is under way.
+    /// When the next answer is due: wall time, `MAX` if nothing is in progress.
     fn next_look(&mut self) -> Nanos {
         if self.held.is_some() {
             return self.clock.resumes_at();
@@ -340,7 +343,7 @@ impl Core {
         self.drives.next_event().map_or(Nanos::MAX, |at| self.clock.wall_at(at))
     }
 
-    /// Moves what is due at `wall` into `done`.
+    /// Moves requests that are due at `wall` into `done`.
     fn collect(&mut self, wall: Nanos, done: &mut Vec<(Finish, bool)>) {
         while !self.clock.stalled(wall) {
             if let Some(held) = self.held.take() {
@@ -350,7 +353,7 @@ impl Core {
             let Some(c) = self.drives.poll(self.clock.drive_at(wall)) else { return };
             let factor = self.commands.get(&c.done.id).map_or(1.0, |p| p.factor);
             if factor > 1.0 {
-                // The drive stands still where the command would have ended, for what it takes longer.
+                // The drive stands still from the end of the command for its additional time.
                 let ends = self.clock.wall_at(c.done.finished);
                 let whole = ends.since(self.clock.wall_at(c.done.started)).0;
                 self.clock.stall(c.done.finished, ends + Nanos((whole as f64 * (factor - 1.0)) as u64));
@@ -361,13 +364,13 @@ impl Core {
         }
     }
 
-    /// Everything under way is done at once; drive time jumps to the end of it.
+    /// All commands in progress are done at once; drive time jumps to their end.
     fn run_dry(&mut self, wall: Nanos, done: &mut Vec<(Finish, bool)>) {
         self.clock.resume(wall);
         if let Some(held) = self.held.take() {
             self.complete(&held, done);
         }
-        // A rebuild has something to do after the last command, too.
+        // A rebuild also continues after the last command.
         while self.drives.queue_len() > 0
             && let Some(at) = self.drives.next_event()
         {
@@ -526,7 +529,7 @@ mod tests {
         let health = engine.lock().drives.set().unwrap().health()[2];
         assert!(matches!(health, Health::Rebuilding(upto) if upto > 0));
         engine.change_members(true, &MemberOrders::default()).unwrap();
-        // Unthrottled mode answers all there is, with a rebuild under way, too.
+        // Unthrottled mode answers everything, even with a rebuild in progress.
         engine.change_members(false, &order(&[], &[], &[0])).unwrap();
         submit(&engine, 0, 1 << 20, 1, &tell);
         engine.unthrottle(true);
@@ -565,11 +568,12 @@ mod tests {
         let start = Instant::now();
         submit(&engine, SIZE / 2, 65536, 1, &tell);
         assert_eq!(told.recv_timeout(SOON), Ok((1, true)));
-        // Over 10 ms of seek and half the bytes of a track, a thousandth of that in our time, 20,000 times that.
+        // Over 10 ms of seek and half the bytes of a track, a thousandth of that in our time, 20,000 times
+        // that.
         assert!(start.elapsed() >= Duration::from_millis(100), "{:?}", start.elapsed());
         let stats = engine.stats(false);
         assert!(stats.busy_ns < 100_000_000, "the model's own time does not change: {stats:?}");
-        // `--clear` lets go of a command that is being slowed.
+        // `--clear` releases a command that is being slowed.
         submit(&engine, 0, 65536, 2, &tell);
         engine.change_faults(true, |f| *f = Faults::default());
         assert_eq!(told.recv_timeout(SOON), Ok((2, true)));

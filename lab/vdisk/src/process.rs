@@ -1,7 +1,8 @@
-//! Processes of ours that are known by a number in a record.
+//! Our own processes, known by a process id in a record.
 //!
-//! The number may have gone to another process since, and any user with access may have written the record. So a process is
-//! first taken hold of (a pidfd, which always means the same process), then looked at, and only then signalled.
+//! The id may belong to another process by now, and any user with access may have written the record. So a
+//! process is first opened (a pidfd, which always means the same process), then checked, and only then
+//! signalled.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,19 +11,20 @@ use std::os::unix::fs::MetadataExt;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Longest command line looked at: a disk's configuration is some hundred bytes, and paths.
+/// Maximum length of a command line that is read: a disk's configuration has some hundred bytes, and paths.
 const LINE_MAX: usize = 64 << 10;
 
-/// A process that is held and known to be ours.
+/// An open process, known to be ours.
 #[derive(Debug)]
 pub(crate) struct Ours(OwnedFd);
 
 impl Ours {
-    /// The process `pid` if it runs as our user, is one of the `roles` of `seekless-lab vdisk`, and started when it should have or, where
-    /// that is not on record, names the disk `name`. `None` if there is no such process or it is another.
+    /// The process `pid`, if it runs as our user, has one of the `roles` of `seekless-lab vdisk`, and started
+    /// at the recorded time or, if that is not recorded, names the disk `name`. `None` if there is no such
+    /// process or it is another one.
     ///
     /// # Errors
-    /// The kernel has no pidfd for us.
+    /// The kernel gives no pidfd.
     pub(crate) fn find(
         pid: u32,
         started_at: Option<u64>,
@@ -36,7 +38,8 @@ impl Ours {
             Err(Errno::SRCH | Errno::NOENT | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(e),
         };
-        // Held from here on: what is read below is of this process, unless it has ended, and then signalling it fails.
+        // From here on, what is read belongs to this process, unless it has ended, and then signalling it
+        // fails.
         let own_user = fs::metadata(format!("/proc/{pid}"))
             .is_ok_and(|about| about.uid() == rustix::process::geteuid().as_raw());
         let mut line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -78,10 +81,10 @@ fn has_name(line: &[u8], name: &str) -> bool {
         || words.windows(2).any(|w| w[0] == "--name" && w[1] == name)
 }
 
-/// When a process started, in clock ticks since the machine did: with its number it names a process for good.
+/// When a process started, in clock ticks since boot; with its id it identifies a process for good.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold anything; 19 fields after it comes the start.
+    // The name is in parentheses and may contain anything; the start is the 20th field after it.
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
@@ -96,7 +99,7 @@ mod tests {
         assert!(Ours::find(own, None, &["supervise"], "d").unwrap().is_none(), "a test is no supervisor");
         assert!(Ours::find(0, None, &["supervise"], "d").unwrap().is_none());
         assert!(Ours::find(u32::MAX, None, &["supervise"], "d").unwrap().is_none());
-        // A process that looks like one, but did not start when it should have.
+        // A process that looks like one, but started at another time.
         let mut like = std::process::Command::new("sh")
             .args(["-c", "sleep 30 & wait", "vdisk", "supervise", "{\"name\":\"d\"}"])
             .spawn()

@@ -1,9 +1,10 @@
-//! Where a running disk is recorded, and how two commands keep out of each other's way.
+//! The records of running disks, and the locks that separate commands.
 //!
-//! Each disk has a directory `vdisk/NAME` in the state directory: `disk.json` (what it is), `control.sock`, `fuse` (the
-//! mount point of the file below the loop device), `log`. Beside it lies `NAME.lock`, locked as long as the disk's
-//! supervisor lives: the kernel drops the lock however the supervisor ends, so a directory without a held lock is a
-//! disk that died, and the process that takes the lock may clear it away.
+//! Each disk has a directory `vdisk/NAME` in the state directory: `disk.json` (its description),
+//! `control.sock`, `fuse` (the mount point of the file below the loop device), `log`. Beside it is
+//! `NAME.lock`, locked as long as the disk's supervisor lives. The kernel releases the lock however the
+//! supervisor ends, so a directory without a held lock belongs to a disk that died, and the process that
+//! takes the lock may remove it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,22 +22,23 @@ pub use crate::fault::cannot;
 /// The state directory ([`seekless_kernel::state`]).
 ///
 /// # Errors
-/// `Permission`: another user could have written what is in it; nothing in it is trusted.
+/// `Permission`: another user could have written its content, so it is not trusted.
 fn state_root() -> Result<PathBuf, Fault> {
     state::folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))
 }
 
-/// What is known of a disk that is up or coming up.
+/// The description of a disk that is up or coming up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DiskRecord {
-    /// As it was asked for.
+    /// The requested configuration.
     #[serde(flatten)]
     pub config: DiskConfig,
     /// The drive's label in the catalogue.
     pub drive_label: String,
-    /// The process that holds it all together; end it to take the disk down.
+    /// The supervisor's process; ending it takes the disk down.
     pub pid: u32,
-    /// When that process started, in clock ticks since the machine did: another one may have its number by now.
+    /// When that process started, in clock ticks since boot, because another process may have its number by
+    /// now.
     #[serde(default)]
     pub started: Option<u64>,
     /// The process that serves the bytes.
@@ -45,28 +47,28 @@ pub struct DiskRecord {
     pub device: Option<PathBuf>,
     /// N of `/dev/loopN`.
     pub loop_number: Option<u32>,
-    /// Whether the mount directory was made for the disk and goes with it.
+    /// Whether the mount directory was made for the disk and is removed with it.
     pub mount_created: bool,
-    /// Settings of the loop device's queue as they were before, to be put back: file name and value.
+    /// Settings of the loop device's queue before the disk came up, to be restored: file name and value.
     pub queue_before: Vec<(String, String)>,
 }
 
-/// The places of one disk.
+/// The paths of one disk.
 #[derive(Clone, Debug)]
 pub struct DiskDir {
     name: String,
     dir: PathBuf,
 }
 
-/// Longest name of a disk.
+/// Maximum length of a disk's name.
 const NAME_MAX: usize = 48;
 
 impl DiskDir {
-    /// The places of disk `name`; nothing is made yet.
+    /// The paths of disk `name`; nothing is created yet.
     ///
     /// # Errors
-    /// `Usage` if the name is not 1 to 48 of letters, digits, `.`, `_`, `-` (not first), or its socket's path too long;
-    /// `Permission` if the state directory is not to be trusted.
+    /// `Usage` if the name is not 1 to 48 of letters, digits, `.`, `_`, `-` (not first), or its socket's path
+    /// is too long; `Permission` if the state directory is not trusted.
     pub fn new(name: &str) -> Result<DiskDir, Fault> {
         let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(good) || name.starts_with(['.', '-'])
@@ -90,7 +92,7 @@ impl DiskDir {
     /// Every disk that has a directory, running or not, by name.
     ///
     /// # Errors
-    /// `Permission`: the state directory is not to be trusted.
+    /// `Permission`: the state directory is not trusted.
     pub fn all() -> Result<Vec<DiskDir>, Fault> {
         let Ok(entries) = fs::read_dir(state_root()?.join("vdisk")) else { return Ok(Vec::new()) };
         let mut found: Vec<DiskDir> = entries
@@ -122,7 +124,7 @@ impl DiskDir {
         self.dir.join("fuse")
     }
 
-    /// What the background processes have to say.
+    /// The messages of the background processes.
     pub fn log(&self) -> PathBuf {
         self.dir.join("log")
     }
@@ -131,7 +133,7 @@ impl DiskDir {
         self.dir.with_file_name(format!("{}.lock", self.name))
     }
 
-    /// Makes the directory, readable by its owner alone.
+    /// Creates the directory, readable by its owner only.
     ///
     /// # Errors
     /// `Permission` or `Failed`, naming the path.
@@ -140,19 +142,20 @@ impl DiskDir {
         made.map_err(|e| cannot("make", &self.dir, &e))
     }
 
-    /// Takes the lock, `None` if the disk's supervisor holds it.
+    /// Takes the lock; `None` if the disk's supervisor holds it.
     ///
     /// # Errors
-    /// The state directory cannot be made or written.
+    /// The state directory cannot be created or written.
     pub fn try_lock(&self) -> Result<Option<Lock>, Fault> {
         let path = self.lock_path();
         let parent = path.parent().unwrap_or(Path::new("/"));
-        // The process that releases the last lock removes the folders and the lock file (below), possibly now: try again.
+        // The process that releases the last lock removes the folders and the lock file (below), possibly
+        // now: try again.
         let passing =
             |e: &io::Error| matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists);
         let mut met = None;
         for _ in 0..100 {
-            // Made first and looked at then: nobody else can have made it in between.
+            // Created first and checked then, so no other process can have created it in between.
             match state::made_folder() {
                 Ok(_) => {}
                 Err(StateError::Unusable { error, .. }) if passing(&error) => continue,
@@ -194,12 +197,12 @@ impl DiskDir {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
-    /// The record, if there is a readable one.
+    /// The record, if it can be read.
     pub fn record(&self) -> Option<DiskRecord> {
         serde_json::from_slice(&fs::read(self.dir.join("disk.json")).ok()?).ok()
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record as a whole or not at all.
     ///
     /// # Errors
     /// `Failed`, naming the path.
@@ -211,7 +214,8 @@ impl DiskDir {
             .map_err(|e| cannot("write", &path, &e))
     }
 
-    /// Removes the directory. Only files of ours are touched: were something still mounted inside, its content stays.
+    /// Removes the directory. Only our own files are removed: if something is still mounted inside, its
+    /// content stays.
     pub fn remove(&self) {
         for file in ["disk.json", "disk.json.new", "control.sock", "log"] {
             let _ = fs::remove_file(self.dir.join(file));
@@ -221,7 +225,7 @@ impl DiskDir {
     }
 }
 
-/// The right to make, change or clear away one disk. Dropping it gives it up and removes the lock's file.
+/// The right to create, change or remove one disk. Dropping it releases it and removes the lock's file.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
@@ -230,9 +234,9 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While still locked, so that nobody can lock the file and then find it gone unnoticed.
+        // While still locked, so that no process can lock the file and then find it removed.
         let _ = fs::remove_file(&self.path);
-        // The last disk takes the folders with it, a folder in use stays.
+        // The last disk also removes the folders; a folder in use stays.
         for folder in self.path.ancestors().skip(1).take(2) {
             let _ = fs::remove_dir(folder);
         }

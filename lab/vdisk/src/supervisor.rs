@@ -1,5 +1,6 @@
-//! The process that holds a disk together: it starts the worker, builds what stands on its file (loop device, file
-//! system, mount), waits, and takes everything apart again when it is told to, or when the worker ends in any way.
+//! The supervisor of a disk: it starts the worker, builds the layers above its file (loop device, file
+//! system, mount), waits, and removes everything again when it is told to, or when the worker ends in any
+//! way.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -23,15 +24,16 @@ use crate::queue::LoopQueue;
 use crate::state::{DiskDir, DiskRecord, Lock, cannot};
 use crate::worker::{BYE, READY};
 
-/// Requests a loop device dispatches at once at most ([`LoopQueue::dress`]); a large set could take more.
+/// Maximum number of requests that a loop device dispatches at once ([`LoopQueue::dress`]); a large set could
+/// take more.
 const DEPTH_MAX: u32 = 128;
 
-/// A disk being built or standing. Dropping it takes the disk apart, so every way out of this process does.
+/// A disk that is being built or is up. Dropping it removes the disk, so every way out of this process does.
 struct Standing {
     dir: DiskDir,
     record: DiskRecord,
     worker: Option<Child>,
-    /// Kept open, so that a loop device not yet mounted lets go of its file when we end.
+    /// Kept open, so that a loop device that is not mounted yet releases its file when this process ends.
     device: Option<LoopDevice>,
     _lock: Lock,
 }
@@ -43,7 +45,7 @@ impl Drop for Standing {
     }
 }
 
-/// Ends the worker: asked first, killed after two seconds.
+/// Ends the worker: asks it first, and kills it after two seconds.
 fn end(worker: Option<Child>) {
     let Some(mut worker) = worker else { return };
     if let Some(mut pipe) = worker.stdin.take() {
@@ -60,10 +62,10 @@ fn end(worker: Option<Child>) {
     let _ = worker.wait();
 }
 
-/// Brings the disk up, tells `announce`, and returns when it is down again.
+/// Brings the disk up, calls `announce`, and returns when it is down again.
 ///
 /// # Errors
-/// What kept it from coming up (nothing is left behind then), or `Failed` if the worker ended by itself.
+/// Why it did not come up (nothing is left behind then), or `Failed` if the worker ended by itself.
 pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Exit, Fault> {
     let dir = DiskDir::new(&config.name)?;
     let busy = || {
@@ -102,7 +104,7 @@ pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Ex
     standing.watch(signals)
 }
 
-/// Clears away a disk of this name whose supervisor died. The caller holds the lock.
+/// Removes a disk of this name whose supervisor died. The caller holds the lock.
 pub fn clear_stale(dir: &DiskDir) {
     match dir.record() {
         Some(record) => dismantle(dir, &record, None, || kill_orphan(dir, &record)),
@@ -110,7 +112,7 @@ pub fn clear_stale(dir: &DiskDir) {
     }
 }
 
-/// A worker without its supervisor, if it still is one of ours.
+/// Ends a worker without its supervisor, if it still is one of ours.
 fn kill_orphan(dir: &DiskDir, record: &DiskRecord) {
     let Some(pid) = record.worker_pid else { return };
     if let Ok(Some(worker)) = process::Ours::find(pid, None, &["worker"], dir.name()) {
@@ -130,7 +132,7 @@ impl Standing {
         if config.fs == FsKind::Tree {
             return Ok(());
         }
-        // Making and mounting take no drive time; the hold ends with this function.
+        // Creating and mounting the file system take no drive time; the hold ends with this function.
         let mut hold = ControlClient::connect(&self.dir)?;
         hold.ask(&ControlRequest::Unthrottle)?;
         let file = self.dir.fuse().join(FILE_NAME);
@@ -172,7 +174,7 @@ impl Standing {
         if let Ok(log) = fs::File::create(self.dir.log()) {
             command.stderr(log);
         }
-        // A terminal's interrupt goes to the supervisor alone, which takes the disk down in order.
+        // A terminal's interrupt goes only to the supervisor, which takes the disk down in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         if let Some(helper) = mkfs::find_program("fusermount3") {
             command.env("FUSERMOUNT_PATH", helper);
@@ -192,7 +194,7 @@ impl Standing {
         }
     }
 
-    /// Waits for the order to go, or for the worker's end.
+    /// Waits for the order to end, or for the worker's end.
     fn watch(&mut self, mut signals: Signals) -> Result<Exit, Fault> {
         for signal in signals.forever() {
             if signal != SIGCHLD {
@@ -209,7 +211,7 @@ impl Standing {
     }
 }
 
-/// Makes the mount directory, or checks that it is empty. Says whether it was made.
+/// Creates the mount directory, or checks that it is empty. Returns whether it was created.
 fn prepare_mount_dir(target: &Path) -> Result<bool, Fault> {
     match fs::read_dir(target) {
         Ok(mut entries) => match entries.next() {

@@ -1,10 +1,10 @@
 //! Keeps the machine's processors from sleeping while milliseconds are measured.
 //!
-//! A processor with nothing to do sleeps, and the deeper the later it hears that a read is done. That is no constant which
-//! the overhead of a command would contain: it sleeps deeper in the long waits between seeks than in the short ones of that
-//! measurement. Where the kernel chooses how deep, it is asked not to (`/dev/cpu_dma_latency`, for which one has to be
-//! root). In a virtual machine it does not choose: there a thread for each processor keeps it busy at the lowest
-//! priority there is.
+//! An idle processor sleeps, and the deeper it sleeps, the later it learns that a read is done. This delay is
+//! not constant, so it cannot be part of a command's overhead: the processor sleeps deeper in the long waits
+//! between seeks than in the short ones of the overhead measurement. If the kernel chooses the depth, it is
+//! asked for none (`/dev/cpu_dma_latency`, root only). In a virtual machine it does not choose; there a
+//! thread of the lowest priority keeps each processor busy.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,10 +16,10 @@ use seekless_kernel::sched::{processors, run_last_on};
 
 const LATENCY: &str = "/dev/cpu_dma_latency";
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
-/// Threads at the most: a virtual machine with more processors has some that do something.
+/// Maximum number of threads: in a larger virtual machine, some processors have other work.
 const THREADS_MAX: usize = 16;
 
-/// Processors are awake while this lives, as far as the system allows.
+/// Keeps the processors awake while it lives, as far as the system allows.
 pub(crate) struct Awake {
     _latency: Option<File>,
     stop: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub(crate) struct Awake {
 }
 
 impl Awake {
-    /// Wakes them.
+    /// Wakes the processors.
     pub(crate) fn new() -> Awake {
         let stop = Arc::new(AtomicBool::new(false));
         let chosen = std::fs::read_to_string(DRIVER).is_ok_and(|driver| driver.trim() != "none");
@@ -35,7 +35,7 @@ impl Awake {
         let threads = on.into_iter().filter_map(|processor| {
             let stop = Arc::clone(&stop);
             let busy = move || {
-                // At any other priority it would take from those of the same group that have work.
+                // At any other priority it would take time from threads of the same group that have work.
                 if run_last_on(processor).is_ok() {
                     while !stop.load(Ordering::Relaxed) {
                         std::hint::spin_loop();
@@ -49,7 +49,7 @@ impl Awake {
     }
 }
 
-/// The longest that any processor may take to wake, in microseconds, while the file is open: none.
+/// Maximum wake-up time of a processor in microseconds while the file is open: none.
 fn hold_latency() -> Option<File> {
     let mut file = File::options().write(true).open(LATENCY).ok()?;
     file.write_all(&0i32.to_ne_bytes()).ok()?;
@@ -73,7 +73,7 @@ mod tests {
     fn its_threads_end_with_it() {
         let awake = Awake::new();
         assert!(awake.threads.len() <= THREADS_MAX);
-        // A thread holds the flag as long as it runs.
+        // Each thread holds the flag as long as it runs.
         let stop = Arc::downgrade(&awake.stop);
         drop(awake);
         assert_eq!(stop.strong_count(), 0);

@@ -1,8 +1,9 @@
-//! The measuring procedure on a real disk: issues its reads at the right instants and keeps out of others' way.
+//! The measuring procedure on a real disk: issues its reads at the right moments and yields to other users of
+//! the disk.
 //!
-//! The kernel counts every sector a device reads and writes. Whatever it counts beyond our own read means that
-//! somebody else used the disk meanwhile: the figure is void, and for some seconds from then on we keep to a share of
-//! the disk's time, resting between measurements, longer while the disturbances go on.
+//! The kernel counts every sector that a device reads and writes. If it counts more than our own read,
+//! another program used the disk meanwhile. That figure is discarded, and for some seconds the measurement
+//! keeps to its share of the disk's time: it rests between reads, longer while the disturbances go on.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +19,17 @@ use seekless_policy::profile::{DiskProfile, Phase, Procedure, ProcedureOptions, 
 use crate::disk::awake::Awake;
 use crate::disk::resolve::{DiskTarget, SYS_BLOCK};
 
-/// Longest single read of the procedure.
+/// Longest read of the procedure.
 const READ_MAX: usize = 2048 * 512;
 /// Others count as active for this long after they were seen.
 const ACTIVE: Duration = Duration::from_secs(5);
-/// Longest rest at a time.
+/// Longest rest.
 const REST_MAX: Duration = Duration::from_secs(5);
-/// A sleep is left this much early and the rest spun away: timers wake late by about 60 us.
+/// A sleep ends this much early, and the remaining time is spent in a loop, because timers wake late by about
+/// 60 us.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// How to go about it.
+/// How the measurement shares the disk with others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manners {
     /// Part of the disk's time while others use it.
@@ -36,22 +38,22 @@ pub(crate) struct Manners {
     pub(crate) duration: Duration,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// The figures.
+    /// The profile.
     pub(crate) profile: DiskProfile,
-    /// Reads done.
+    /// Number of reads.
     pub(crate) reads: u64,
-    /// Of them void because others used the disk.
+    /// Number of these that were discarded because others used the disk.
     pub(crate) disturbed: u64,
-    /// Time the disk worked for us.
+    /// Time for which the disk worked for the measurement.
     pub(crate) busy: Duration,
-    /// Time it all took.
+    /// Total time.
     pub(crate) wall: Duration,
 }
 
-/// Measures a disk. `progress` is told the part done and what is going on; `stop` ends it early.
+/// Measures a disk. `progress` gets the finished part and the current phase; `stop` ends it early.
 ///
 /// # Errors
 /// `Permission`, `Missing`: the device cannot be opened. `Interrupted`. `Failed`: it cannot be measured.
@@ -73,10 +75,10 @@ pub(crate) fn measure(
     let options = ProcedureOptions { sectors: disk.sectors(), block: block as u32, seed };
     let procedure = Procedure::new(options).map_err(|why| cannot_measure(&device, why))?;
     let meter = Meter { usage: queue.usage().ok(), last: None, past_the_queue };
-    // From here: a thread inherits what the next line asks for.
+    // First, because threads inherit the priority set on the next line.
     let _awake = Awake::new();
-    // Milliseconds late by somebody else's work are milliseconds measured. Without the right to it the procedure takes
-    // what it gets, or says that the host is too late.
+    // A delay caused by other work is measured as disk time. Without the right to a higher priority, the
+    // procedure works with what it gets, or reports that the host is too late.
     let _ = run_first();
     let run = Measurement {
         disk,
@@ -90,23 +92,23 @@ pub(crate) fn measure(
     run.go(procedure, &device, stop, progress)
 }
 
-/// A disk made of software is read without the kernel's loop worker in between: a thread like any other, it waits for a
-/// processor for milliseconds on a busy machine, which no real disk does.
+/// A software disk is read without the kernel's loop worker: on a busy machine that thread waits for a
+/// processor for milliseconds, which no real disk does.
 fn behind_the_loop(name: &str, sectors: u64) -> Option<RawDisk> {
     let path = fuse_backing(name.strip_prefix("loop")?.parse().ok()?)?;
     RawDisk::open(&path, READ_MAX).ok().filter(|disk| disk.sectors() == sectors)
 }
 
-/// Tells our own use of the disk from that of others.
+/// Distinguishes our own use of the disk from that of others.
 struct Meter {
     usage: Option<Usage>,
     last: Option<Used>,
-    /// Our own reads are not in the kernel's count.
+    /// Whether our own reads are missing from the kernel's count.
     past_the_queue: bool,
 }
 
 impl Meter {
-    /// Whether anybody but us used the disk since the last call, we having read `sectors`.
+    /// Whether others used the disk since the last call, in which we read `sectors`.
     fn others(&mut self, sectors: u64) -> bool {
         let Some(used) = self.usage.as_ref().and_then(|u| u.now().ok()) else { return false };
         let last = self.last.replace(used).unwrap_or(used);
@@ -124,7 +126,7 @@ struct Measurement {
     origin: Instant,
     busy: Duration,
     last_others: Option<Instant>,
-    /// How often in a row others were seen at a point of rest.
+    /// How often in a row others were seen at a rest.
     calm: u32,
 }
 
@@ -203,8 +205,8 @@ impl Measurement {
         self.last_others.is_some_and(|at| at.elapsed() < ACTIVE)
     }
 
-    /// Rests so long that what we took since the last rest is our share; twice as long each time others are still
-    /// there, within bounds.
+    /// Rests until our use since the last rest is our share of the time; twice as long each time others are
+    /// still active, within bounds.
     fn rest(&mut self, took: Duration, stop: &AtomicBool) {
         if self.meter.others(0) {
             self.last_others = Some(Instant::now());
@@ -224,7 +226,7 @@ impl Measurement {
             }
             std::thread::sleep(left.min(Duration::from_millis(50)));
         }
-        // What happened while we rested is nobody's disturbance.
+        // What others did while we rested disturbs no read.
         self.meter.others(0);
     }
 }

@@ -15,7 +15,7 @@ use seekless_base::{Exit, Fault};
 use seekless_frontend::advice::unavailable;
 use seekless_frontend::control;
 use seekless_frontend::own_daemon::OwnDaemon;
-use seekless_frontend::state::SocketOption;
+use seekless_frontend::socket::SocketOption;
 use seekless_kernel::cacheevents::CacheEvents;
 
 use super::{Leave, MeasureOptions, ProveArgs, help_more, measurable, measure, possible};

@@ -1,17 +1,19 @@
 //! Which bytes of a file have arrived.
 //!
-//! Circus keeps a bit a block. Servers other than ours answer with ranges of any size, and a transfer may break anywhere,
-//! so this map keeps exact ranges; blocks that arrive next to each other join, and a download in the server's order has
-//! few. A server that sends single bytes far apart could make the map as large as it likes, so ranges are bounded: at the
-//! bound only what joins a range is taken, and the rest counts as missing.
+//! Circus keeps a bit for each block. Other servers answer with ranges of any size, and a transfer may break
+//! anywhere, so this map keeps exact ranges. Adjacent ranges are joined, and a download in the server's order
+//! has few. A server that sends single bytes far apart could make the map as large as it likes, so their
+//! number is bounded: at the bound a range is added only if it joins another, and other bytes count as
+//! missing.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::parts::range::Span;
 
-/// Most ranges of one map, some 12 MB. A file in blocks of 1 MiB that arrive in the worst order, every second one first, has as
-/// many at 512 GiB. At half of it such a file of 512 GiB would have blocks sent twice; at double, the map takes 24 MB.
+/// Maximum number of ranges of a map, some 12 MB. A file in blocks of 1 MiB that arrive in the worst order,
+/// every second one first, has as many at 512 GiB. At half of this, such a file would have blocks sent twice;
+/// at double, the map takes 24 MB.
 pub const RANGES_MAX: usize = 1 << 18;
 
 /// A set of bytes of a file of known size.
@@ -19,18 +21,18 @@ pub const RANGES_MAX: usize = 1 << 18;
 pub struct BlockMap {
     size: u64,
     ranges_max: usize,
-    /// First byte to one past the last; disjoint, not even touching.
+    /// From the first byte to one past the last; disjoint and not adjacent.
     have: BTreeMap<u64, u64>,
     received: u64,
 }
 
 impl BlockMap {
-    /// Nothing of `size` bytes, at most [`RANGES_MAX`] ranges.
+    /// An empty map of `size` bytes, with at most [`RANGES_MAX`] ranges.
     pub fn new(size: u64) -> BlockMap {
         BlockMap::bounded(size, RANGES_MAX)
     }
 
-    /// Nothing of `size` bytes, at most `ranges_max` ranges (at least one).
+    /// An empty map of `size` bytes, with at most `ranges_max` ranges (at least one).
     pub fn bounded(size: u64, ranges_max: usize) -> BlockMap {
         BlockMap { size, ranges_max: ranges_max.max(1), have: BTreeMap::new(), received: 0 }
     }
@@ -50,8 +52,8 @@ impl BlockMap {
         self.received == self.size
     }
 
-    /// Adds a range; what lies beyond the end is left out, and a range that would be one too many is not taken. Returns how many
-    /// of its bytes are new.
+    /// Adds a range, cut at the end of the file. A range that would be one too many is not added. Returns how
+    /// many of its bytes are new.
     pub fn insert(&mut self, span: Span) -> u64 {
         let end = span.offset.saturating_add(span.len).min(self.size);
         let mut start = span.offset;
@@ -60,7 +62,7 @@ impl BlockMap {
         }
         let before = self.received;
         let mut end_joined = end;
-        // The one that begins before, if it reaches us.
+        // The range that begins before this one, if it reaches it.
         if let Some((&first, &last)) = self.have.range(..=start).next_back()
             && last >= start
         {
@@ -68,13 +70,13 @@ impl BlockMap {
             end_joined = end_joined.max(last);
             self.take(first);
         }
-        // Those that begin inside or where we end.
+        // The ranges that begin inside this one or at its end.
         while let Some((&first, &last)) = self.have.range(start..=end_joined).next() {
             end_joined = end_joined.max(last);
             self.take(first);
         }
         if self.have.len() >= self.ranges_max {
-            // Nothing was joined, or there would be room.
+            // It joined no other range, so it needs a new entry.
             return 0;
         }
         self.have.insert(start, end_joined);
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!(map.insert(span(999, 1)), 0);
         assert_eq!(map.insert(span(1, 1)), 1, "what joins is taken");
         assert_eq!(map.insert(span(999, 1)), 1, "and makes room");
-        // Requesting what is missing, a few at a time, comes to the end.
+        // Requesting what is missing, a few ranges at a time, ends.
         let mut rounds = 0;
         while !map.complete() {
             for gap in map.missing(3) {
@@ -160,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain array: every byte once, gaps exactly where nothing came.
+        /// Compared with a plain array: every byte once, and gaps exactly where no byte arrived.
         #[test]
         fn every_byte_once(spans in proptest::collection::vec((0u64..220, 0u64..60), 0..40), size in 0u64..200) {
             let mut map = BlockMap::new(size);

@@ -1,8 +1,8 @@
-//! `multipart/byteranges` (RFC 9110, 14.6), both ways.
+//! `multipart/byteranges` (RFC 9110, 14.6): a writer and a reader.
 //!
-//! The reader goes by the lengths the parts themselves state (`Content-Range`) and checks that a boundary stands where
-//! each part ends; it never searches the data, which may contain anything. It is fed as bytes arrive and holds no
-//! more than one line.
+//! The reader relies on the lengths that the parts state (`Content-Range`), and checks that a boundary
+//! follows each part. It never searches the data, which may contain anything. It receives bytes as they
+//! arrive and holds no more than one line.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 
 use crate::parts::range::{Span, parse_content_range};
 
-/// How parts are written.
+/// Writes parts.
 #[derive(Clone, Debug)]
 pub struct Writer {
     boundary: String,
@@ -20,8 +20,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// For a file of `size` bytes. `random` makes the boundary, which must not occur in the data (RFC 2046, 5.1.1): drawn anew
-    /// for each answer, from a source that nobody can foresee.
+    /// For a file of `size` bytes. `random` makes the boundary, which must not occur in the data (RFC 2046,
+    /// 5.1.1). It must be new for each answer, from a source that cannot be predicted.
     pub fn new(content_type: &'static str, size: u64, random: u128) -> Writer {
         Writer { boundary: format!("{random:032x}"), content_type, size }
     }
@@ -31,14 +31,14 @@ impl Writer {
         format!("multipart/byteranges; boundary={}", self.boundary)
     }
 
-    /// What stands before the data of a part.
+    /// The header before the data of a part.
     pub fn head(&self, span: Span) -> Bytes {
         let Writer { boundary, content_type, size } = self;
         let range = span.content_range(*size);
         format!("\r\n--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {range}\r\n\r\n").into()
     }
 
-    /// What stands behind the last part.
+    /// The closing boundary.
     pub fn tail(&self) -> Bytes {
         format!("\r\n--{}--\r\n", self.boundary).into()
     }
@@ -49,25 +49,26 @@ impl Writer {
         parts + self.tail().len() as u64
     }
 
-    /// Length of one part with its head, without writing it.
+    /// Length of one part with its header.
     pub fn part_len(&self, span: Span) -> u64 {
         let numbers = digits(span.offset) + digits(span.end() - 1);
         self.frame() + numbers + span.len
     }
 
-    /// Length of a span that is sent as one part for each block of `block` bytes it touches. Takes the same time for a
-    /// terabyte as for a megabyte: parts differ in length only by the digits of their places.
+    /// Length of a span that is sent as one part for each block of `block` bytes that it touches. Takes the
+    /// same time for a terabyte as for a megabyte: the lengths of parts differ only by the digits of their
+    /// offsets.
     pub fn cut_length(&self, span: Span, block: u64) -> u64 {
         let last = (span.end() - 1) / block;
         let first = span.offset / block;
-        // All parts but the first begin at a multiple of the block, all but the last end before one.
+        // All parts but the first begin at a multiple of the block, and all but the last end before one.
         let count = last - first;
         let begins = digits(span.offset) + digit_sum((first + 1) * block, count, block);
         let ends = digits(span.end() - 1) + digit_sum((first + 1) * block - 1, count, block);
         (count + 1) * self.frame() + begins + ends + span.len
     }
 
-    /// Length of a part's head but for the digits of its place.
+    /// Length of a part's header without the digits of its offsets.
     fn frame(&self) -> u64 {
         let fixed = "\r\n--\r\nContent-Type: \r\nContent-Range: bytes -/\r\n\r\n".len();
         (fixed + self.boundary.len() + self.content_type.len()) as u64 + digits(self.size)
@@ -79,7 +80,8 @@ fn digits(n: u64) -> u64 {
     u64::from(n.checked_ilog10().unwrap_or(0)) + 1
 }
 
-/// Digits of `count` numbers from `first` on, `step` apart, together: as many rounds as there are lengths of numbers.
+/// Total digits of `count` numbers from `first` on, `step` apart, in as many rounds as there are lengths of
+/// numbers.
 fn digit_sum(first: u64, mut count: u64, step: u64) -> u64 {
     let (mut at, mut sum) = (first, 0);
     while count > 0 {
@@ -93,25 +95,25 @@ fn digit_sum(first: u64, mut count: u64, step: u64) -> u64 {
     sum
 }
 
-/// What a reader found.
+/// An element that a reader found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A part begins, with what its `Content-Range` said.
+    /// A part begins; its `Content-Range`.
     Part(Span, Option<u64>),
-    /// Data of it, and where in the file it belongs.
+    /// Data of the part, and its offset in the file.
     Data(u64, Bytes),
     /// The closing boundary.
     End,
 }
 
-/// What is wrong with an answer.
+/// Why an answer is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadMultipart {
-    /// A line longer than any server writes.
+    /// A line is longer than any server writes.
     Line,
-    /// No boundary where one must stand.
+    /// A boundary is missing.
     Boundary,
-    /// A part that does not say which bytes it is.
+    /// A part has no valid `Content-Range`.
     Range,
 }
 
@@ -125,7 +127,7 @@ impl core::fmt::Display for BadMultipart {
     }
 }
 
-/// Longest line of a part's head, and most lines before the first boundary or in one head.
+/// Longest line of a part's header, and most lines before the first boundary or in one header.
 const LINE_MAX: usize = 4096;
 const LINES_MAX: usize = 64;
 
@@ -144,7 +146,7 @@ enum State {
     End,
 }
 
-/// Takes a multipart answer apart.
+/// Parses a multipart answer.
 #[derive(Debug)]
 pub struct Reader {
     delimiter: Vec<u8>,
@@ -154,7 +156,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// For the boundary of a `Content-Type`; `None` if it is no `multipart/byteranges` or has none.
+    /// For the boundary of a `Content-Type`; `None` if it is not `multipart/byteranges` or has no boundary.
     pub fn of(content_type: &str) -> Option<Reader> {
         let (kind, parameters) = content_type.split_once(';')?;
         if !kind.trim().eq_ignore_ascii_case("multipart/byteranges") {
@@ -176,10 +178,10 @@ impl Reader {
         self.state == State::End
     }
 
-    /// Takes from `input` what makes the next finding; `None` when all of it is used up.
+    /// Takes the next element from `input`; `None` when all of it is used up.
     ///
     /// # Errors
-    /// [`BadMultipart`]; the reader is of no further use then.
+    /// [`BadMultipart`]; the reader must not be used afterwards.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Found>, BadMultipart> {
         while input.has_remaining() {
             if let State::Data { at, left } = self.state {
@@ -190,7 +192,7 @@ impl Reader {
                 return Ok(Some(Found::Data(at, data)));
             }
             if self.state == State::End {
-                // Epilogue: to be ignored.
+                // The epilogue is ignored.
                 input.clear();
                 return Ok(None);
             }
@@ -205,7 +207,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Moves bytes up to the end of the line; whether it was there.
+    /// Moves bytes up to the end of the line. Returns whether it was there.
     fn take_line(&mut self, input: &mut Bytes) -> Result<bool, BadMultipart> {
         let end = input.iter().position(|b| *b == b'\n');
         let taken = input.split_to(end.map_or(input.len(), |e| e + 1));

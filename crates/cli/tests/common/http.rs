@@ -1,5 +1,5 @@
-//! A deliberately plain HTTP/1.1 client for comparing two servers byte for byte: it sends what it is told and keeps
-//! everything that came back, with nothing interpreted that a library would hide.
+//! A deliberately plain HTTP/1.1 client for comparing two servers byte for byte: it sends what it is told and
+//! keeps everything that came back, with nothing interpreted that a library would hide.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -62,7 +62,8 @@ impl Answer {
     }
 
     /// The same answer with what differs between any two answers of one server made equal: the date, and the
-    /// boundary that separates the parts of a multi-range answer (Apache's even varies in length, and with it the body).
+    /// boundary that separates the parts of a multi-range answer (Apache's even varies in length, and with it
+    /// the body).
     pub fn comparable(mut self) -> Answer {
         self.headers.remove("date");
         let boundary = self

@@ -71,7 +71,8 @@ pub enum End {
     Closed,
 }
 
-/// Asks for `/f` on stream 1 with a window for all of it, and reads `until` so many bytes have come or the answer ends.
+/// Asks for `/f` on stream 1 with a window for all of it, and reads `until` so many bytes have come or the
+/// answer ends.
 pub struct Download {
     connection: Connection,
     pub body: Vec<u8>,

@@ -74,9 +74,9 @@ impl Handles {
     }
 }
 
-/// Seconds for which a written file may still be in writing. A search waits for less in its queue. At half, a
-/// slow disk's search may take a written file for a read one; at double, a file that is read right after it
-/// was written is followed from its second read for so much longer.
+/// Seconds for which a written file counts as still being written. A search waits for less than this in its
+/// queue. At half, a slow disk's search may mistake a written file for one that was read; at double, a file
+/// that is read right after it was written is followed from its second read for twice as long.
 const LATELY: i64 = 10;
 
 pub(crate) struct Finder {

@@ -1,10 +1,10 @@
 //! Every metric: one definition each. Names follow Prometheus: base units, the unit last, `_total` for
 //! counters.
 //!
-//! A metric once stable keeps its name, unit and labels until the next major version. One that is not may
-//! change in any release.
+//! A stable metric keeps its name, unit and labels until the next major version. Others may change in any
+//! release.
 
-/// The unit of a metric's values. Numbers have none.
+/// The unit of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A count, or a state.
@@ -13,12 +13,12 @@ pub enum Unit {
     Bytes,
     /// Seconds.
     Seconds,
-    /// A part of one.
+    /// A fraction of one.
     Ratio,
 }
 
 impl Unit {
-    /// As it ends a name; empty for a number.
+    /// The ending of a name; empty for a number.
     pub const fn name(self) -> &'static str {
         match self {
             Unit::None => "",
@@ -29,12 +29,12 @@ impl Unit {
     }
 }
 
-/// What kind of value it is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only rises, from the start of the process.
     Counter,
-    /// A value of now.
+    /// A present value.
     Gauge,
     /// A distribution.
     Histogram,
@@ -43,7 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the formats name it.
+    /// Its name in the formats.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -57,14 +57,14 @@ impl Kind {
 /// Whether its name and meaning may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
-    /// Until the next major version it does not.
+    /// Not until the next major version.
     Stable,
-    /// In any release it may.
+    /// In any release.
     Unstable,
 }
 
 impl Stability {
-    /// As the page shows it.
+    /// The word on the page.
     pub const fn name(self) -> &'static str {
         match self {
             Stability::Stable => "stable",

@@ -1,4 +1,4 @@
-//! What one scrape sees.
+//! The data of one scrape.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use seekless_engine::{DiskReport, Durations, ProgramCost};
 
 use crate::metrics::defs::{self, Metric};
 
-/// Programs of a disk that a scrape shows: three series each. At half, a server with a dozen services misses
-/// some; at double, a machine with sixty disks has 3,600 series more.
+/// Maximum number of programs of a disk in a scrape, with three series each. At half, a server with a dozen
+/// services misses some; at double, a machine with sixty disks has 3,600 series more.
 const PROGRAMS_MAX: usize = 10;
 
 /// A value of a metric.
@@ -24,7 +24,7 @@ pub enum Value {
 /// A value with its labels.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Of which metric.
+    /// Its metric.
     pub metric: &'static Metric,
     /// Values of its labels, in the order of [`Metric::labels`].
     pub labels: Vec<String>,
@@ -41,24 +41,24 @@ pub struct Observation {
     pub version: String,
     /// Since the process started.
     pub uptime: Duration,
-    /// Every call is passed.
+    /// Whether every call is passed.
     pub passes_all: bool,
-    /// What each disk counts.
+    /// The counts of each disk.
     pub disks: Vec<DiskReport>,
-    /// What the door itself counts.
+    /// The counts of the door itself.
     pub own: Vec<Sample>,
 }
 
 impl Observation {
-    /// Adds a count of the door's own. Labels stand in the order of [`Metric::labels`].
+    /// Adds a count of the door. Labels are in the order of [`Metric::labels`].
     pub fn count(&mut self, metric: &'static Metric, labels: &[&str], value: u64) {
         debug_assert_eq!(metric.labels.len(), labels.len(), "{}", metric.base);
         let labels = labels.iter().map(|l| l.to_string()).collect();
         self.own.push(Sample { metric, labels, value: Value::Count(value) });
     }
 
-    /// As JSON, for the page: disks as `status --json` has them, without names of files, because anyone may
-    /// ask; the door's own counts by the names of their metrics.
+    /// As JSON, for the page: disks as in `status --json`, but without names of files, because every local
+    /// user may ask; the door's own counts by the names of their metrics.
     pub fn json(&self) -> String {
         let unnamed = |disk: &DiskReport| DiskReport { files: Vec::new(), ..disk.clone() };
         let own = self.own.iter().map(|sample| {
@@ -167,8 +167,8 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
     add(&defs::SERVICE, &[disk], distribution(&d.service));
 }
 
-/// The programs that a scrape shows. Those of several users with one name and group are one, because the user
-/// is no label.
+/// The programs in a scrape. Programs of several users with one name and group are one, because the user is
+/// not a label.
 fn programs(d: &DiskReport) -> Vec<ProgramCost> {
     let mut shown: Vec<ProgramCost> = Vec::new();
     for of in &d.programs {

@@ -1,4 +1,4 @@
-//! The address that is scraped: HTTP/1.1, read-only, on one thread.
+//! The HTTP address for scrapes: HTTP/1.1, read-only, on one thread.
 //!
 //! | path | answer |
 //! | --- | --- |
@@ -6,12 +6,11 @@
 //! | `/status.json` | the same state as JSON, for the page |
 //! | `/` | a page with plots |
 //!
-//! On a loopback address the request must name a loopback host. A page of another origin that has its own
-//! name resolve to 127.0.0.1 gets nothing that way. Nothing is answered across origins.
+//! On a loopback address, the request must name a loopback host. So a page of another origin whose name
+//! resolves to 127.0.0.1 gets nothing. No request across origins is answered.
 //!
-//! Any local user may connect, and every place is taken for nothing as long as its holder likes, so no place
-//! is kept for long: one that takes another connection when all are taken loses the one that has asked
-//! nothing for longest, of the peer that has most of them.
+//! Any local user may connect and keep connections open, so no connection is kept for long. If all are taken,
+//! a new one replaces the connection that has been idle longest, of the peer that has most of them.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -41,40 +40,41 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::metrics::observation::Observation;
 use crate::metrics::text::{OPENMETRICS, PROMETHEUS_TEXT, openmetrics, prometheus};
 
-/// Connections at once; one more takes the place of an idle one. At half, four peers with all of theirs open
-/// close those of others; at double twice as many descriptors are held for nothing.
+/// Maximum number of connections; a further one replaces an idle one. At half, four peers with all of theirs
+/// open close those of others; at double, twice as many descriptors are held for nothing.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Connections of one peer at once; one more takes the place of another of its own. All users of this machine
-/// are one peer: a few scrapers and a few open pages. At half, a user that opens connections as fast as it
-/// can closes another's twice as soon, maybe before its question has come; at double two peers take all there
-/// are.
+/// Maximum number of connections of one peer; a further one replaces another of its own. All users of this
+/// machine are one peer: a few scrapers and a few open pages. At half, a user that opens connections as fast
+/// as it can closes another's twice as soon, maybe before its request has arrived; at double, two peers take
+/// all connections.
 const OF_ONE_PEER_MAX: usize = 16;
 
-/// How long a new connection waits for the one whose place it takes to end, which needs no more than a turn.
+/// How long a new connection waits for the end of the one that it replaces, which needs only one turn of the
+/// loop.
 const REPLACED_MAX: Duration = Duration::from_secs(1);
 
-/// Longest head of a request. A scraper's has a few hundred bytes; hyper takes no less than 8 KiB.
+/// Maximum length of a request's head. A scraper's has a few hundred bytes; hyper needs at least 8 KiB.
 const HEAD_MAX: usize = 8 << 10;
 
-/// How long a connection may take for the head of a request, from its beginning or from the last answer. A
-/// scraper that comes back after 15 to 60 seconds finds its connection closed and opens another. At half, a
-/// page that asks every few seconds opens one each time; at double idle ones are kept longer for nothing.
+/// Maximum time for the head of a request, from the start of the connection or from the last answer. A
+/// scraper that returns after 15 to 60 seconds finds its connection closed and opens another. At half, a page
+/// that asks every few seconds opens a new one each time; at double, idle ones are kept longer for nothing.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest life of a connection: a client that reads byte by byte holds nothing for ever.
+/// Maximum life of a connection, for clients that read byte by byte.
 const LIFE_MAX: Duration = Duration::from_secs(600);
 
-/// How long answers under way may take at the end. They are written from memory; longer is a client that
-/// does not read.
+/// How long answers may take at the end. They are written from memory, so only a client that does not read
+/// takes longer.
 const END_MAX: Duration = Duration::from_millis(500);
 
-/// What is asked at each scrape. `None`: there is no answer now.
+/// The source of each scrape. `None`: no data now.
 pub type Source = Arc<dyn Fn() -> Option<Observation> + Send + Sync>;
 
 const PAGE: &str = include_str!("page.html");
 
-/// Where a program answers scrapes.
+/// The address for scrapes.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct MetricsOption {
     /// Serve metrics and a status page at this address; a port alone means 127.0.0.1 [default: off]
@@ -82,7 +82,7 @@ pub struct MetricsOption {
     pub metrics: Option<Address>,
 }
 
-/// Where to answer: `ADDRESS:PORT`, or a port of the loopback address.
+/// The address: `ADDRESS:PORT`, or a port of the loopback address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 
@@ -105,11 +105,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// A metrics address that is answered. Dropping it stops it.
+/// A served metrics address. Dropping it stops the server.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
-    /// The same socket, for another process.
+    /// A copy of the socket, for another process.
     listener: std::net::TcpListener,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
@@ -119,12 +119,12 @@ impl MetricsServer {
     /// Listens and answers, on a thread of its own. `source` is called there, and may wait for a moment.
     ///
     /// # Errors
-    /// The address is in use or not ours, or no thread can be had.
+    /// The address is in use or not this machine's, or no thread can be started.
     pub fn start(address: Address, source: Source) -> Result<MetricsServer, Fault> {
         MetricsServer::start_with(address, None, source)
     }
 
-    /// The same. A socket that listens at this address already, of another process, is used as it is.
+    /// The same. A socket of another process that listens at this address already is used as it is.
     ///
     /// # Errors
     /// Those of [`MetricsServer::start`].
@@ -167,7 +167,7 @@ impl MetricsServer {
         Ok(MetricsServer { address, listener, stop, thread: Some(thread) })
     }
 
-    /// The socket, to have another process answer at it when this one ends.
+    /// The socket, for another process that will answer at it when this one ends.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -203,7 +203,7 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
             _ = stopped.wait_for(|stop| *stop) => break,
         };
         let Ok((tcp, peer)) = accepted else {
-            // No descriptor is left, most likely.
+            // Most likely no descriptor is left.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -239,9 +239,9 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
                 () = told => true,
                 () = replaced.notified() => false,
             };
-            // How it ends is the client's affair.
+            // Its result concerns only the client.
             if ending {
-                // The question of a client that has come a moment ago is on its way.
+                // The request of a client that has just connected is on its way.
                 let asked = async {
                     let _ = begun.wait_for(|begun| *begun).await;
                 };
@@ -255,7 +255,7 @@ async fn accept(socket: std::net::TcpListener, answers: Arc<Answers>, mut stoppe
             drop(place);
         });
     }
-    // Answers under way are sent, and a first question is waited for. Kept connections are closed at once.
+    // Answers are sent, and a first request is waited for. Kept connections are closed at once.
     let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(END_MAX, room.acquire_many(all)).await;
 }
@@ -270,9 +270,9 @@ struct Open {
 struct Connected {
     /// An IPv6 peer may use any address of its network.
     peer: IpAddr,
-    /// Asked for something that is not answered yet.
+    /// Whether a request is not answered yet.
     asks: bool,
-    /// When that, or its waiting, began.
+    /// When that request, or the wait for one, began.
     since: Instant,
     replaced: Arc<Notify>,
 }
@@ -282,7 +282,7 @@ impl Open {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a connection, if there is no room for one more of this peer.
+    /// Ends a connection, if there is no room for another one of this peer.
     fn make_room(&self, peer: IpAddr) {
         let mut table = self.table();
         let peer = network(peer);
@@ -296,7 +296,7 @@ impl Open {
         };
         let theirs = table.iter().filter(|(_, c)| Some(c.peer) == from);
         let oldest = theirs.min_by_key(|(_, c)| (c.asks, c.since)).map(|(number, _)| *number);
-        // It counts no more, though it ends in a moment.
+        // It no longer counts, though it ends a moment later.
         if let Some(oldest) = oldest.and_then(|number| table.remove(&number)) {
             oldest.replaced.notify_one();
         }
@@ -313,7 +313,7 @@ impl Open {
     }
 }
 
-/// One connection's entry; it is gone with this.
+/// The entry of a connection, removed on drop.
 struct Entry {
     open: Arc<Open>,
     number: u64,
@@ -333,7 +333,7 @@ impl Drop for Entry {
     }
 }
 
-/// The address of IPv4, the first 64 bits of one of IPv6.
+/// The IPv4 address, or the first 64 bits of an IPv6 address.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
@@ -372,7 +372,7 @@ impl Answers {
             return Ok(plain(StatusCode::NOT_FOUND, "text/plain", text.into()));
         }
         let json = path == "/status.json";
-        // Off the loop: the source waits for another thread.
+        // Off the loop, because the source waits for another thread.
         let source = self.source.clone();
         let seen = tokio::task::spawn_blocking(move || source()).await.ok().flatten();
         Ok(match seen {

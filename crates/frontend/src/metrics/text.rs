@@ -82,7 +82,7 @@ pub fn openmetrics(seen: &Observation) -> String {
     text
 }
 
-/// As Prometheus text 0.0.4: families carry their suffix, there is no kind `info` and no unit.
+/// As Prometheus text 0.0.4: families include their suffix, there is no kind `info` and no unit.
 pub fn prometheus(seen: &Observation) -> String {
     let known = |family: &str| crate::metrics::defs::ALL.iter().find(|m| m.family() == family).copied();
     let mut text = String::new();

@@ -72,14 +72,14 @@ impl Progress for Bar {
         self.0.set_position(have);
     }
 
-    /// Above the bars, and so on a terminal only.
+    /// Messages go above the progress bars, which exist only on a terminal.
     fn again(&self, why: &str, pause: Duration) {
         self.0.println(format!("seekless get: {why}; the next attempt is in {:.1} s", pause.as_secs_f64()));
     }
 }
 
 impl GetArgs {
-    /// Each URL with the file it goes to.
+    /// Each URL with the path of its file.
     fn targets(&self) -> Result<Vec<(String, PathBuf)>, Fault> {
         let usage = |message: String| Fault::new(Exit::Usage, message);
         if let Some(output) = &self.output {

@@ -102,11 +102,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// Where to listen by default.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// Descriptors one connection may need: its socket, the file, and the engine's own of that file.
+/// Most descriptors that one connection needs: its socket, the file, and the engine's own one of that file.
 const DESCRIPTORS_EACH: u64 = 3;
 
-/// Longest wait of a request for the engine. Clients and proxies give up after a minute without a byte, and the
-/// read that follows a pass takes time too.
+/// Longest wait of a request for the engine. Clients and proxies give up after a minute without a byte, and
+/// the read that follows a pass takes time too.
 const WAIT_MAX: Nanos = Nanos::from_secs(40);
 
 impl ServeArgs {
@@ -135,7 +135,7 @@ impl ServeArgs {
                 .zip(self.tls_key.clone())
                 .map(|(certificates, key)| tls::TlsFiles { certificates, key }),
             loops,
-            // Like nginx's thread pool, 32 in all; and not one alone for any loop.
+            // As many as nginx's thread pool, 32 in all, but at least a few for each loop.
             helpers: (32 / loops).max(4),
             hidden: self.hidden,
             listing: self.listing,
@@ -168,7 +168,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Descriptors this process may have, raised as far as it may.
+/// Number of descriptors this process may have, after raising the limit as far as allowed.
 fn descriptor_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -181,7 +181,7 @@ fn descriptor_limit() -> u64 {
 /// meanwhile.
 fn make_room(descriptors: u64) {
     let highest = i32::try_from(descriptors.saturating_sub(1)).unwrap_or(i32::MAX);
-    // The number is taken for a moment only. Refused beyond the limit: then it grows as it always did.
+    // The number is taken only for a moment. If the limit refuses it, the table grows as usual.
     drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), highest));
 }
 
@@ -197,7 +197,7 @@ fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
         let listens =
             socket_acceptconn(&socket) == Ok(true) && socket_type(&socket) == Ok(SocketType::STREAM);
         let socket = TcpListener::from(socket);
-        // Of no other kind is there such an address.
+        // A unix socket has no such address.
         let address = socket.local_addr().ok().filter(|_| listens).ok_or_else(|| {
             usage(format!(
                 "what systemd passes by {unit} is not a listening TCP socket; write ListenStream=ADDRESS:PORT there, \
@@ -229,15 +229,15 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
         seekless_output::eprintln!("seekless serve: {disk}");
     }
     let server = Server::start_at(settings, sockets)?;
-    // Before another process is told that it runs, and may end it.
+    // Signals are caught before any process learns that the server is ready, and may end it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
     let signals = Signals::caught(&runtime)
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
-    // The parent process waits for this line to know the port; a closed pipe is no fault. What is to be read by
-    // a program has standard output for itself.
+    // The parent process waits for this line to learn the port; a closed pipe is not an error. If a program
+    // reads standard output for a result, the line goes to standard error.
     let logs_there = args.access_log.as_deref().is_some_and(seekless_output::is_stdout);
     let taken = args.json.is_stdout() || logs_there;
     for url in server.urls() {
@@ -258,7 +258,7 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     drop(metrics);
     let report = server.stop();
     if let Some(path) = args.json.path() {
-        // The signals that would end a wait for a FIFO's reader are caught by now.
+        // The signals that would end a wait for a FIFO's reader are caught, so the wait is avoided.
         if !seekless_output::offer(path, seekless_output::pretty(&report)?)? {
             tracing::warn!("no process reads {}; the report is lost", path.display());
         }
@@ -276,7 +276,7 @@ struct Signals {
 }
 
 impl Signals {
-    /// From here on none of them ends the process by itself.
+    /// From here on none of these signals ends the process by itself.
     fn caught(runtime: &tokio::runtime::Runtime) -> std::io::Result<Signals> {
         let _inside = runtime.enter();
         Ok(Signals {

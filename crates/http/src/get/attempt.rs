@@ -7,8 +7,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
-    ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, LOCATION, PROXY_AUTHORIZATION, RANGE,
-    RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT,
+    ETAG, HOST, HeaderMap, HeaderName, IF_RANGE, LAST_MODIFIED, PROXY_AUTHORIZATION, RANGE, RETRY_AFTER,
+    TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
 use seekless_base::{Exit, Fault};
@@ -17,7 +17,7 @@ use super::connect::{connect, wants_login};
 use super::part::PartFile;
 use super::place::Place;
 use super::proxy::Proxy;
-use super::{Options, Outcome, Progress};
+use super::{Options, Outcome, Progress, redirect};
 use crate::digest::{self, Hasher};
 use crate::multipart::{Found, Reader};
 use crate::prefer::{ANY_ORDER, PREFER, PREFERENCE_APPLIED};
@@ -26,43 +26,43 @@ use crate::range::{Span, parse_content_range};
 /// Most ranges in one request; the rest is asked for in the next.
 const RANGES_MAX: usize = 64;
 
-/// An answer may have this much beside what is missing: heads of parts, and parts that are here already. At half of it parts of
-/// single bytes from a server that merges nothing are broken off earlier; at double, a server that repeats itself is heard out
-/// for twice as long.
+/// An answer may be longer than what is missing by this much: headers of parts, and parts that are here
+/// already. At half of this, an answer with parts of single bytes from a server that merges nothing is broken
+/// off earlier; at double, a server that repeats itself is read for twice as long.
 const BESIDE_MAX: u64 = 16 << 20;
 
-/// A date of change that is no older than this at the time of the answer is no strong validator (RFC 9110,
-/// 8.8.2.2): the file may change once more and keep it. One second would do where one clock made both dates.
-/// At half of this, clocks that are half a minute apart pass for one; at double, files of two minutes are
-/// fetched anew after an interruption.
+/// A date of change that is less than this before the date of the answer is not a strong validator (RFC 9110,
+/// 8.8.2.2): the file may change once more and keep the date. One second would be enough if one clock made
+/// both dates. At half of this, clocks that differ by half a minute are accepted; at double, files that
+/// changed two minutes ago are downloaded anew after an interruption.
 const DATE_SETTLES: Duration = Duration::from_secs(60);
 
-/// What we call ourselves.
+/// The `User-Agent` of `get`.
 pub(crate) const OURS: &str = concat!("seekless/", env!("CARGO_PKG_VERSION"));
 
-/// How to ask.
+/// How to request the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asking {
-    /// For ranges; else for the whole file.
+    /// Request ranges; else the whole file.
     pub(crate) ranges: bool,
-    /// For parts in any order.
+    /// Request parts in any order.
     pub(crate) any_order: bool,
 }
 
-/// Why an attempt did not bring the file.
+/// Why an attempt did not complete the file.
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
-    /// Another attempt would fare no better.
+    /// Another attempt would fail as well.
     Fatal(Fault),
-    /// Another may, after a while.
+    /// Another attempt may succeed, after this pause.
     Again(String, Option<Duration>),
-    /// The file is another than the one we have part of.
+    /// The server's file is not the one whose parts are here.
     Changed(String),
-    /// The server cannot deal with how we asked; ask plainly.
+    /// The server cannot handle this kind of request; request the whole file.
     Plainly(String),
-    /// It is elsewhere.
+    /// A redirect.
     Moved(Box<Place>),
-    /// This place does not give it. One that gave some of it before may have been meant for a while only.
+    /// This server refuses the file. If it sent part of it before, its URL may have expired.
     Refused(Fault),
 }
 
@@ -84,7 +84,7 @@ fn refused(why: impl Into<String>) -> Trouble {
     Trouble::Refused(Fault::new(Exit::Failed, why))
 }
 
-/// Asks for what is missing and writes what comes.
+/// Requests what is missing and writes what arrives.
 pub(crate) async fn attempt(
     place: &Place,
     asking: Asking,
@@ -104,9 +104,7 @@ pub(crate) async fn attempt(
     let response = tokio::time::timeout(options.timeout, sender.send_request(request)).await;
     let response = response.map_err(|_| again("the server does not answer"))?.map_err(|e| {
         match e.is_parse() && !place.is_secure() && proxy.is_none() {
-            true => {
-                again(format!("no answer in HTTP: {}; is it https:// that is spoken there?", deepest(&e)))
-            }
+            true => again(format!("no answer in HTTP: {}; does the server expect https://?", deepest(&e))),
             false => again(format!("no answer: {}", deepest(&e))),
         }
     })?;
@@ -117,7 +115,12 @@ pub(crate) async fn attempt(
         | StatusCode::FOUND
         | StatusCode::SEE_OTHER
         | StatusCode::TEMPORARY_REDIRECT
-        | StatusCode::PERMANENT_REDIRECT => return Err(moved(place, response.headers())),
+        | StatusCode::PERMANENT_REDIRECT => {
+            return Err(match redirect::target(place, response.headers()) {
+                Ok(to) => Trouble::Moved(Box::new(to)),
+                Err(why) => fatal(why),
+            });
+        }
         StatusCode::RANGE_NOT_SATISFIABLE if resuming => {
             return Err(Trouble::Changed("the file became shorter on the server".into()));
         }
@@ -136,7 +139,7 @@ pub(crate) async fn attempt(
             let why = match (place.login().is_some(), place.left_login()) {
                 (true, _) => "the server does not take the name and password of the URL",
                 (false, true) => {
-                    "it is moved to another server, and a name and password go to no other: give its own URL with them"
+                    "it is moved to another server, which does not get the name and password: give that server's URL with them"
                 }
                 (false, false) => "give a name and password in the URL, http://NAME:PASSWORD@host/file",
             };
@@ -152,7 +155,7 @@ pub(crate) async fn attempt(
     if status == StatusCode::OK { sink.whole(resuming).await } else { sink.parts(resuming).await }
 }
 
-/// Refuses what would not be the file itself.
+/// Refuses an answer that is encoded.
 fn codings(headers: &HeaderMap) -> Result<(), Trouble> {
     let listed = |name: HeaderName| {
         let values = headers.get_all(name).iter().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
@@ -163,13 +166,11 @@ fn codings(headers: &HeaderMap) -> Result<(), Trouble> {
         names.find(|name| !name.eq_ignore_ascii_case(known)).map(|name| name.escape_debug().to_string())
     };
     if let Some(coding) = other(&listed(CONTENT_ENCODING), "identity") {
-        return Err(fatal(format!(
-            "the server insists on encoding it ({coding}), which would not be the file"
-        )));
+        return Err(fatal(format!("the server sends it encoded ({coding}), though that was not requested")));
     }
     match other(&listed(TRANSFER_ENCODING), "chunked") {
         Some(coding) => {
-            Err(fatal(format!("the server sends it in a transfer coding nobody asked for ({coding})")))
+            Err(fatal(format!("the server sends it in a transfer coding that was not requested ({coding})")))
         }
         None => Ok(()),
     }
@@ -183,7 +184,7 @@ fn request(
     part: &PartFile,
 ) -> Result<Request<Empty<Bytes>>, Trouble> {
     let wrong = |e: &dyn std::fmt::Display| Trouble::Fatal(Fault::new(Exit::Usage, e.to_string()));
-    // Over TLS there is a tunnel through it.
+    // Over TLS the request goes through a tunnel of the proxy.
     let proxy = proxy.filter(|_| !place.is_secure());
     let mut request = Request::get(if proxy.is_some() { place.absolute() } else { place.target() });
     if let Some(login) = proxy.and_then(Proxy::login) {
@@ -216,8 +217,8 @@ fn request(
     request.body(Empty::new()).map_err(|e| wrong(&e))
 }
 
-/// The value of `Range`. Only of an answer to several ranges may the parts come in any order, so a single one is asked
-/// for as two. `None`: ask for the whole file.
+/// The value of `Range`. Only an answer to several ranges may have its parts in any order, so a single range
+/// is requested as two. `None`: request the whole file.
 fn ranges(missing: Option<&[Span]>, any_order: bool) -> Option<String> {
     let text = match missing {
         None if any_order => "0-0,1-".into(),
@@ -233,20 +234,12 @@ fn ranges(missing: Option<&[Span]>, any_order: bool) -> Option<String> {
     Some(format!("bytes={text}"))
 }
 
-fn moved(from: &Place, headers: &HeaderMap) -> Trouble {
-    match headers.get(LOCATION).map(|location| from.moved(location.as_bytes())) {
-        Some(Ok(to)) => Trouble::Moved(Box::new(to)),
-        Some(Err(why)) => fatal(why),
-        None => fatal("it is moved, but the server does not say where to"),
-    }
-}
-
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// The innermost reason of an error: hyper wraps what the system said.
+/// The innermost cause of an error: hyper wraps the system's error.
 pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
     let mut at = error;
     while let Some(inner) = at.source() {
@@ -255,7 +248,7 @@ pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
     at.to_string()
 }
 
-/// Takes in one answer.
+/// Receives one answer.
 struct Sink<'a> {
     part: &'a mut PartFile,
     outcome: &'a mut Outcome,
@@ -263,9 +256,9 @@ struct Sink<'a> {
     headers: HeaderMap,
     body: Incoming,
     silence_max: Duration,
-    /// Of the answer's own bytes, where the server states one.
+    /// Digest of the answer's own bytes, if the server states one.
     hasher: Option<(Hasher, Vec<u8>)>,
-    /// Bytes of the answer so far.
+    /// Bytes of the answer received so far.
     came: u64,
 }
 
@@ -287,20 +280,21 @@ impl<'a> Sink<'a> {
         self.headers.get(name).and_then(|v| v.to_str().ok())
     }
 
-    /// What to name in `If-Range` later: a strong tag, else the date, if that is a strong validator.
+    /// The validator for `If-Range` in later requests: a strong tag, else the date if it is a strong
+    /// validator.
     fn validator(&self) -> Option<String> {
         if let Some(tag) = self.header(ETAG) {
             return tag.starts_with('"').then(|| tag.into());
         }
         let modified = self.header(LAST_MODIFIED)?;
         let date = |text: &str| httpdate::parse_http_date(text).ok();
-        // Without a date of its own an answer is as old as its arrival (RFC 9110, 6.6.1).
+        // An answer without a date is as old as its arrival (RFC 9110, 6.6.1).
         let answered = self.header(DATE).and_then(date).unwrap_or_else(SystemTime::now);
         let settled = answered.duration_since(date(modified)?).is_ok_and(|age| age >= DATE_SETTLES);
         settled.then(|| modified.into())
     }
 
-    /// Whether this answer is of the edition of which there are parts.
+    /// Whether this answer belongs to the edition whose parts are here.
     fn is_same(&self) -> bool {
         self.part.known.validator.as_deref().is_some_and(|known| match known.starts_with('"') {
             true => self.header(ETAG) == Some(known),
@@ -308,7 +302,7 @@ impl<'a> Sink<'a> {
         })
     }
 
-    /// The stated length of the body. Beside a transfer coding it does not count (RFC 9112, 6.3).
+    /// The stated length of the body; ignored if there is a transfer coding (RFC 9112, 6.3).
     fn length(&self) -> Option<u64> {
         if self.headers.contains_key(TRANSFER_ENCODING) {
             return None;
@@ -319,7 +313,8 @@ impl<'a> Sink<'a> {
     /// The whole file, in order.
     async fn whole(&mut self, resuming: bool) -> Result<(), Trouble> {
         if self.part.have() > 0 || resuming {
-            // Not the one we have part of, or a server without ranges. Either way this is all of it.
+            // Another edition than the parts here, or a server without ranges. In both cases the answer is
+            // the whole file.
             if resuming && !self.is_same() {
                 self.outcome.restarts += 1;
             }
@@ -329,9 +324,7 @@ impl<'a> Sink<'a> {
         self.learn();
         let (length, chunked) = (self.length(), self.headers.contains_key(TRANSFER_ENCODING));
         if length.is_none() && !chunked && self.part.known.digest.is_none() {
-            return Err(fatal(
-                "the server says neither how long it is nor its digest, so nothing can be verified",
-            ));
+            return Err(fatal("the server states neither length nor digest, so the file cannot be verified"));
         }
         if length.is_some_and(|size| !self.part.size_is(size)) {
             return Err(Trouble::Changed("the file changed its size on the server".into()));
@@ -351,13 +344,14 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// One range, or several in whatever order.
+    /// One range, or several in any order.
     async fn parts(&mut self, resuming: bool) -> Result<(), Trouble> {
         if resuming && !self.is_same() {
             return Err(Trouble::Changed("the server answered with parts of another file".into()));
         }
         if !resuming && self.part.have() > 0 {
-            // Without a validator nothing says whether these parts and those that are here are of the same file.
+            // Without a validator, nothing tells whether these parts and those already here belong to one
+            // file.
             self.outcome.resumed_bytes = 0;
             self.part.reset()?;
         }
@@ -381,9 +375,9 @@ impl<'a> Sink<'a> {
             return self.content_digest();
         }
         let Some((span, size)) = self.header(CONTENT_RANGE).and_then(parse_content_range) else {
-            return Err(Trouble::Plainly("the server sent part of it without saying which".into()));
+            return Err(Trouble::Plainly("the server sent a part without its Content-Range".into()));
         };
-        // One that sends the whole file under the name of a part would spoil it.
+        // A server that sends the whole file as a part would corrupt the file.
         let contradicts = || Trouble::Plainly("the server sends more or less than the part it names".into());
         if self.length().is_some_and(|length| length != span.len) {
             return Err(contradicts());
@@ -398,12 +392,12 @@ impl<'a> Sink<'a> {
             at += data.len() as u64;
         }
         if at < span.end() {
-            return Err(again("the answer was shorter than it said"));
+            return Err(again("the answer was shorter than stated"));
         }
         self.content_digest()
     }
 
-    /// Takes note of what identifies the file.
+    /// Stores what identifies the file.
     fn learn(&mut self) {
         self.part.answers += 1;
         if self.part.known.validator.is_none() {
@@ -414,12 +408,12 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// A part begins.
+    /// The header of a part.
     fn place(&mut self, span: Span, size: Option<u64>) -> Result<(), Trouble> {
         match size {
             Some(size) if self.part.size_is(size) => {}
             Some(_) => return Err(Trouble::Changed("the file changed its size on the server".into())),
-            // Legal, but then the end of the file is known only from a whole answer.
+            // Valid, but then only an answer with the whole file tells its length.
             None if self.part.known.size.is_some_and(|size| span.end() <= size) => {}
             None => return Err(Trouble::Plainly("the server does not say how long the file is".into())),
         }
@@ -440,7 +434,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// The next data of the body; `None` at its proper end.
+    /// The next data of the body; `None` at its regular end.
     async fn data(&mut self) -> Result<Option<Bytes>, Trouble> {
         loop {
             let next = tokio::time::timeout(self.silence_max, self.body.frame()).await;
@@ -449,7 +443,8 @@ impl<'a> Sink<'a> {
             let frame = frame.map_err(|e| again(format!("the connection broke: {}", deepest(&e))))?;
             if let Ok(data) = frame.into_data() {
                 self.came += data.len() as u64;
-                // Twice: a part of single bytes has a head a hundred times as long, and it is asked for again what is missing then.
+                // Twice the file: parts of single bytes have headers a hundred times as long, and missing
+                // bytes are requested again.
                 if let Some(size) = self.part.known.size
                     && self.came > size.saturating_mul(2).saturating_add(BESIDE_MAX)
                 {
@@ -463,7 +458,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Compares the digest of the answer's bytes, where one was stated.
+    /// Compares the digest of the answer's bytes, if one was stated.
     fn content_digest(&mut self) -> Result<(), Trouble> {
         let Some((hasher, stated)) = self.hasher.take() else { return Ok(()) };
         if hasher.finish() != stated {

@@ -1,4 +1,4 @@
-//! A connection to a server, with TLS where the URL says so, through a proxy where the environment does.
+//! A connection to a server, with TLS if the URL requires it, through a proxy if the environment names one.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use super::attempt::{OURS, Trouble, deepest};
 use super::place::Place;
 use super::proxy::Proxy;
 
-/// Whose certificates are believed.
+/// Which certificate authorities are trusted.
 #[derive(Clone)]
 pub struct Trust(pub(crate) Tls);
 
@@ -37,7 +37,7 @@ impl std::fmt::Debug for Trust {
 /// The authorities browsers trust, or only those in a PEM file.
 ///
 /// # Errors
-/// The file cannot be read or holds none.
+/// The file cannot be read or contains no certificate.
 pub fn trust(file: Option<&PathBuf>) -> Result<Trust, Fault> {
     let mut roots = RootCertStore::empty();
     match file {
@@ -63,7 +63,7 @@ pub fn trust(file: Option<&PathBuf>) -> Result<Trust, Fault> {
     Ok(Trust(Arc::new(config)))
 }
 
-/// A stream of bytes, whatever is below it.
+/// A stream of bytes, over TCP or TLS.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 type Wire = Box<dyn Stream>;
@@ -90,7 +90,7 @@ pub(crate) async fn connect(
     connected.map_err(|_| again(slow.get().into()))?
 }
 
-/// `slow`: what to say if it takes too long.
+/// `slow`: the message if it takes too long.
 async fn connected(
     place: &Place,
     proxy: Option<&Proxy>,
@@ -132,7 +132,7 @@ async fn tcp(to: (&str, u16)) -> std::io::Result<Wire> {
     Ok(Box::new(tcp))
 }
 
-/// TLS over a stream. `at`: whose, for people.
+/// TLS over a stream. `at`: the peer, for messages.
 async fn secured(wire: Wire, host: &str, at: &str, trust: &Trust) -> Result<Wire, Trouble> {
     let name = ServerName::try_from(host.to_string()).map_err(|e| fatal(format!("TLS: {e}")))?;
     match TlsConnector::from(trust.0.clone()).connect(name, wire).await {
@@ -141,7 +141,7 @@ async fn secured(wire: Wire, host: &str, at: &str, trust: &Trust) -> Result<Wire
             Some(rustls::Error::InvalidMessage(_)) => {
                 fatal(format!("{at} does not speak TLS; is it http:// that is spoken there?"))
             }
-            // A certificate that is wrong now will be wrong at the next attempt.
+            // A certificate that is invalid now will be invalid at the next attempt.
             Some(_) => fatal(format!("TLS: {e}")),
             None if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 again(format!("{at} hung up instead of a TLS handshake; is it http:// that is spoken there?"))
@@ -151,7 +151,7 @@ async fn secured(wire: Wire, host: &str, at: &str, trust: &Trust) -> Result<Wire
     }
 }
 
-/// A way through a proxy (RFC 9110, 9.3.6).
+/// A tunnel through a proxy (RFC 9110, 9.3.6).
 async fn tunnel(wire: Wire, place: &Place, proxy: &Proxy) -> Result<Wire, Trouble> {
     let (mut sender, connection) =
         handshake(TokioIo::new(wire)).await.map_err(|e| again(format!("HTTP: {e}")))?;

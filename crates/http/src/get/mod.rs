@@ -1,18 +1,19 @@
 //! The download client: one URL, one verified file.
 //!
-//! What arrives is written at its place in `NAME.part`; which bytes have arrived stands in a block map, saved beside it
-//! (`NAME.part.map`) with what identifies the file on the server. A download that was interrupted asks for what is missing,
-//! under the condition that the file is still the same; if it is not, everything is fetched anew. Only a file of the
-//! right length (and digest, where the server gives one) gets its final name, after it has been synced.
+//! Data is written at its place in `NAME.part`. A block map beside it (`NAME.part.map`) says which bytes have
+//! arrived and what identifies the file on the server. After an interruption, a download requests what is
+//! missing, on the condition that the file is still the same; otherwise it starts over. Only a file of the
+//! right length (and digest, if the server states one) gets its final name, after it has been synced.
 //!
-//! Servers are asked for the parts in any order (`Prefer: any-order`, see docs/HTTP.md); any server's answer will do: parts
-//! in whatever order, one range, or simply the whole file.
+//! Servers are asked for the parts in any order (`Prefer: any-order`, see docs/HTTP.md). Every kind of answer
+//! is accepted: parts in any order, one range, or the whole file.
 
 mod attempt;
 mod connect;
 mod part;
 mod place;
 mod proxy;
+mod redirect;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,46 +29,44 @@ use self::part::{Checked, PartFile};
 pub use self::place::Place;
 pub(crate) use self::place::shown;
 pub use self::proxy::Proxies;
-
-/// Redirects followed for one URL.
-const REDIRECTS_MAX: usize = 10;
+use self::redirect::REDIRECTS_MAX;
 
 /// First pause before another attempt; doubled each time, up to the longest.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Times the file may change on the server while we fetch it, before we give up.
+/// Most restarts because the file changed on the server, before giving up.
 const RESTARTS_MAX: u32 = 3;
 
 /// How downloads are done.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Retries in a row that bring nothing new before giving up.
+    /// Most retries in a row that bring nothing new.
     pub retries: u32,
-    /// Longest silence of a server, and longest time for a connection.
+    /// Longest silence of a server, and longest time for connecting.
     pub timeout: Duration,
-    /// Ask for any order.
+    /// Request parts in any order.
     pub any_order: bool,
     /// Certificate authorities.
     pub trust: Trust,
-    /// Who is asked instead of the server.
+    /// Proxies to use.
     pub proxies: Proxies,
-    /// Longest file; `None`: whatever length a server states, and half of the free space where it states none.
+    /// Longest file; `None`: any length that the server states, and half of the free space if it states none.
     pub size_max: Option<u64>,
 }
 
-/// How a download went.
+/// The result of a download.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// Size of the file.
     pub bytes: u64,
-    /// Of these, left from an earlier, interrupted run.
+    /// Bytes of these that an earlier, interrupted run has left.
     pub resumed_bytes: u64,
     /// Bytes of the file received over the network, duplicates included.
     pub received_bytes: u64,
     /// Requests made, redirects included.
     pub requests: u32,
-    /// Times everything was thrown away because the file had changed.
+    /// How often all data was discarded because the file had changed.
     pub restarts: u32,
     /// The server sent the parts in its own order.
     pub any_order: bool,
@@ -77,24 +76,24 @@ pub struct Outcome {
     pub elapsed_ms: u64,
 }
 
-/// Told how far a download is.
+/// Receives the progress of a download.
 pub trait Progress {
-    /// `have` of `size` bytes are here; the size may not be known.
+    /// `have` of `size` bytes have arrived; the size may be unknown.
     fn at(&self, have: u64, size: Option<u64>);
 
-    /// An attempt has failed; the next begins after this pause.
+    /// An attempt has failed; the next one begins after this pause.
     fn again(&self, _why: &str, _pause: Duration) {}
 }
 
-/// Why a download did not come to its end. What has arrived is kept for the next run, except after a wrong digest.
+/// Why a download failed. The data that has arrived is kept for the next run, except after a wrong digest.
 fn given_up(url: &str, why: &str) -> Fault {
     Fault::new(Exit::Failed, format!("{url}: {why}"))
 }
 
-/// Fetches `url` into the file `target`. `stop` interrupts it.
+/// Downloads `url` into the file `target`. `stop` interrupts it.
 ///
 /// # Errors
-/// One line that says what went wrong; nothing is under the final name then that was not there before.
+/// One line that says what went wrong; the final name then has no new file.
 pub async fn download(
     url: &str,
     target: &Path,
@@ -110,16 +109,17 @@ pub async fn download(
     let mut outcome = Outcome { resumed_bytes: part.have(), ..Outcome::default() };
     let mut asking = Asking { ranges: true, any_order: options.any_order };
     let (mut failures, mut redirects) = (0, 0);
-    // When we came to this place.
+    // Bytes that had arrived before the first request to this place.
     let mut had_there = part.have();
-    // The most there ever was of this edition: an attempt that had to begin anew and gets less far brings nothing new.
+    // Most bytes of this edition that were ever here. An attempt that starts over and gets less far brings
+    // nothing new.
     let mut best = part.have();
     loop {
         let tried = tokio::select! {
             tried = attempt::attempt(&place, asking, options, &mut part, &mut outcome, progress) => tried,
             _ = stop.wait_for(|stop| *stop) => {
                 part.save()?;
-                return Err(Fault::new(Exit::Interrupted, format!("{url}: interrupted; the same command goes on with it")));
+                return Err(Fault::new(Exit::Interrupted, format!("{url}: interrupted; the same command resumes it")));
             }
         };
         let trouble = match tried {
@@ -128,18 +128,19 @@ pub async fn download(
                     outcome.digest = digest;
                     break;
                 }
-                // Of two editions, most likely, that the server gives for one.
-                Ok(Checked::Wrong { digest, joined: true }) => {
-                    Trouble::Changed(format!("what came does not have the {digest} digest the server stated"))
-                }
+                // Most likely the server mixed two editions.
+                Ok(Checked::Wrong { digest, joined: true }) => Trouble::Changed(format!(
+                    "the file does not have the {digest} digest that the server stated"
+                )),
                 Ok(Checked::Wrong { digest, joined: false }) => {
-                    let why =
-                        format!("what came does not have the {digest} digest the server stated; thrown away");
+                    let why = format!(
+                        "the file does not have the {digest} digest that the server stated; it was discarded"
+                    );
                     return Err(given_up(url, &why));
                 }
                 Err(fault) => return Err(Fault::new(fault.exit, format!("{url}: {}", fault.message))),
             },
-            Ok(()) => Trouble::Again("the answer ended before the file was whole".into(), None),
+            Ok(()) => Trouble::Again("the answer ended before the file was complete".into(), None),
             Err(trouble) => trouble,
         };
         let (why, pause) = match trouble {
@@ -150,13 +151,14 @@ pub async fn download(
             Trouble::Moved(to) => {
                 redirects += 1;
                 if redirects > REDIRECTS_MAX {
-                    return Err(given_up(url, "it is moved in a circle"));
+                    return Err(given_up(url, "too many redirects"));
                 }
                 place = *to;
                 had_there = part.have();
                 continue;
             }
-            // A way that was good for a while: where it began, there may be another.
+            // This place sent part of the file before it refused (an expired URL): ask the original server
+            // again.
             Trouble::Refused(fault) if place != origin && part.have() > had_there => {
                 place = origin.clone();
                 redirects = 0;
@@ -205,7 +207,7 @@ pub async fn download(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = stop.wait_for(|stop| *stop) => {
-                return Err(Fault::new(Exit::Interrupted, format!("{url}: interrupted; the same command goes on with it")));
+                return Err(Fault::new(Exit::Interrupted, format!("{url}: interrupted; the same command resumes it")));
             }
         }
     }
@@ -223,17 +225,17 @@ pub fn parse(url: &str) -> Result<Place, Fault> {
     Place::parse(url)
 }
 
-/// The name a URL's file gets where none is given: its last segment.
+/// The file name of a URL if none is given: its last segment.
 ///
 /// # Errors
-/// A URL that ends in none that could be a file's name.
+/// The last segment of the URL cannot be a file name.
 pub fn file_name(url: &str) -> Result<String, Fault> {
     let place = parse(url)?;
     let last = place.path().rsplit('/').next().unwrap_or_default();
     let resolved = crate::path::resolve(&format!("/{last}")).ok();
     let name = resolved.and_then(|t| t.path.into_os_string().into_string().ok()).unwrap_or_default();
     if name.is_empty() {
-        let message = format!("{}: ends in no name for a file; give one with -o", shown(url));
+        let message = format!("{}: does not end in the name of a file; give one with -o", shown(url));
         return Err(Fault::new(Exit::Usage, message));
     }
     Ok(name)

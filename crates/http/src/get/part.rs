@@ -1,10 +1,11 @@
-//! The file in the making: `NAME.part`, and beside it `NAME.part.map`, which says what of it has arrived.
+//! The incomplete file: `NAME.part`, and beside it `NAME.part.map`, which says which bytes have arrived.
 //!
-//! The map is written only after the data it speaks of has been synced, and by rename, so that after any end of the
-//! process (or the machine) it is true.
+//! The map is written by rename, and only after its data has been synced, so it is correct after any end of
+//! the process or the machine.
 //!
-//! The folder may be one that others write to (`/tmp`). What stands at these names is used only if it is a regular file of
-//! our own with no other name: no symlink is followed, and no file of another user is written or trusted.
+//! Other users may write to the folder (`/tmp`). A file at these names is used only if it is a regular file
+//! of our own without another name: no symlink is followed, and no file of another user is written or
+//! trusted.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -21,16 +22,16 @@ use crate::blockmap::BlockMap;
 use crate::digest::{self, Algorithm, Stated};
 use crate::range::Span;
 
-/// Layout of the map file.
+/// Version of the map file's layout.
 const VERSION: u32 = 1;
 
-/// How often the map is saved while data arrives: what a killed process has to fetch again is at most this much.
+/// How often the map is saved while data arrives: a killed process loses at most this much.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
-/// Longest map file read: as many ranges as a map has, at 40 digits each, three times over.
+/// Longest map file that is read: three times the most ranges of a map, at 40 digits each.
 const MAP_BYTES_MAX: u64 = 32 << 20;
 
-/// Divisor of the free space that a file of unstated length may take, if no bound is given.
+/// Divisor of the free space: the part that a file of unstated length may take if no bound is given.
 const UNTOLD_SHARE: u64 = 2;
 
 #[derive(Serialize, Deserialize)]
@@ -43,32 +44,32 @@ struct Saved {
     have: Vec<(u64, u64)>,
 }
 
-/// What is known of the file on the server.
+/// What identifies the file on the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Size in bytes, once told.
+    /// Size in bytes, if stated.
     pub(crate) size: Option<u64>,
-    /// Strong entity tag or, failing that, date of change: for `If-Range`.
+    /// For `If-Range`: a strong entity tag, else the date of change.
     pub(crate) validator: Option<String>,
     /// Digest of the whole.
     pub(crate) digest: Option<Stated>,
 }
 
-/// What a file that is whole turned out to be.
+/// The result of checking a complete file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
-    /// It has the digest that was stated, if one was.
+    /// It has the stated digest, if one was stated.
     Right(Option<&'static str>),
-    /// It has another.
+    /// It has a different digest.
     Wrong {
         /// The algorithm.
         digest: &'static str,
-        /// Several answers were put together.
+        /// It was put together from several answers.
         joined: bool,
     },
 }
 
-/// The file in the making.
+/// The incomplete file.
 pub(crate) struct PartFile {
     url: String,
     target: PathBuf,
@@ -76,16 +77,16 @@ pub(crate) struct PartFile {
     map_path: PathBuf,
     file: File,
     pub(crate) known: Known,
-    /// Answers of which there are bytes.
+    /// Number of answers whose bytes it has.
     pub(crate) answers: u32,
     map: Option<BlockMap>,
     /// Bytes received in order of a file of unstated size.
     streamed: u64,
-    /// Longest file, as far as that was given.
+    /// Longest file, if a bound was given.
     size_max: Option<u64>,
     /// Longest file of unstated size.
     untold_max: u64,
-    /// That stream has ended as it should.
+    /// That stream ended as it should.
     ended: bool,
     saved: Instant,
 }
@@ -103,17 +104,18 @@ impl PartFile {
 
     /// Opens the part file, with its map if there is one for this URL. `size_max`: longest file.
     pub(crate) fn open(target: &Path, url: &str, size_max: Option<u64>) -> Result<PartFile, Fault> {
-        // It could never take its name, or would take that of a device.
+        // A download could not be renamed to it, or would replace a device.
         if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
-            let message = format!("{} is no regular file; name another for the download", target.display());
+            let message =
+                format!("{} is not a regular file; name another for the download", target.display());
             return Err(Fault::new(Exit::Usage, message));
         }
-        // A symlink stays, and what it names is replaced: `/dev/stdout` of all things must not be.
+        // A symlink stays, and its target is replaced: `/dev/stdout` must not be.
         let target = &seekless_output::place(target).map_err(|e| fault(target, &e))?;
         let path = with_suffix(target, ".part");
         let map_path = with_suffix(target, ".part.map");
         let file = open_own(&path, OpenOptions::new().read(true).write(true).create(true).truncate(false))?;
-        // Two downloads into one file would spoil each other's.
+        // Two downloads into one file would corrupt it.
         if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
             let message = format!("{} is being written by another download", path.display());
             return Err(Fault::new(Exit::Busy, message));
@@ -148,7 +150,7 @@ impl PartFile {
         Ok(part)
     }
 
-    /// The saved map, if it is ours and the data are there.
+    /// The saved map, if it belongs to us and its data is there.
     fn load(&self) -> Option<(Known, BlockMap)> {
         let file = open_own(&self.map_path, OpenOptions::new().read(true)).ok()?;
         let mut text = Vec::new();
@@ -171,7 +173,7 @@ impl PartFile {
         ))
     }
 
-    /// Forgets everything that has arrived.
+    /// Discards everything that has arrived.
     pub(crate) fn reset(&mut self) -> Result<(), Fault> {
         let _ = fs::remove_file(&self.map_path);
         self.file.set_len(0).map_err(|e| self.fault(&e))?;
@@ -212,7 +214,7 @@ impl PartFile {
         }
     }
 
-    /// Why the file is given up, if it is longer than it may be.
+    /// Why the file is refused, if it is longer than allowed.
     pub(crate) fn too_long(&self) -> Option<Fault> {
         let (size, most, whose) = match (self.known.size, self.size_max) {
             (Some(size), Some(most)) => (size, most, "--size-max"),
@@ -255,7 +257,8 @@ impl PartFile {
         self.ended = true;
     }
 
-    /// Syncs the data and writes the map; without a validator there would be nothing to go on with.
+    /// Syncs the data and writes the map. Without a validator nothing could be resumed, so nothing is
+    /// written.
     pub(crate) fn save(&mut self) -> Result<(), Fault> {
         self.saved = Instant::now();
         let (Some(map), Some(validator)) = (&self.map, &self.known.validator) else { return Ok(()) };
@@ -272,7 +275,7 @@ impl PartFile {
         };
         let new = with_suffix(&self.map_path, ".new");
         let write = || -> io::Result<()> {
-            // Left by a process that was killed, or put there by another user: never written to.
+            // It was left by a killed process, or put there by another user: it is never written to.
             let _ = fs::remove_file(&new);
             let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
             file.write_all(serde_json::to_string(&saved)?.as_bytes())?;
@@ -291,7 +294,7 @@ impl PartFile {
         let have = self.have();
         self.file.set_len(have).map_err(|e| self.fault(&e))?;
         let Some(stated) = self.known.digest.clone() else { return Ok(Checked::Right(None)) };
-        // Through the descriptor that wrote it: the name may lead elsewhere by now.
+        // It is read through the descriptor that wrote it, because the name may lead elsewhere by now.
         let mut reader = &self.file;
         reader.rewind().map_err(|e| self.fault(&e))?;
         let (value, read) = digest::of(stated.algorithm, &mut reader).map_err(|e| self.fault(&e))?;
@@ -303,7 +306,7 @@ impl PartFile {
         Ok(Checked::Right(Some(stated.algorithm.name())))
     }
 
-    /// Gives the file its final name, synced before and after.
+    /// Gives the file its final name, with a sync before and after.
     pub(crate) fn finish(&mut self) -> Result<(), Fault> {
         self.file.sync_all().map_err(|e| self.fault(&e))?;
         fs::rename(&self.path, &self.target).map_err(|e| fault(&self.target, &e))?;
@@ -314,7 +317,7 @@ impl PartFile {
 }
 
 impl Drop for PartFile {
-    /// A download that never began leaves nothing.
+    /// A download that never began leaves no file.
     fn drop(&mut self) {
         if self.have() == 0 && self.file.metadata().is_ok_and(|m| m.len() == 0) && !self.ended {
             let _ = fs::remove_file(&self.path);
@@ -328,17 +331,17 @@ fn open_own(path: &Path, options: &mut OpenOptions) -> Result<File, Fault> {
         let message = format!("{} {what}; remove it or name another file", path.display());
         Fault::new(Exit::Usage, message)
     };
-    // A FIFO is not waited for.
+    // Opening does not wait for a FIFO.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = options.custom_flags(flags).open(path).map_err(|e| {
         if fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink()) {
-            return in_the_way("is a symlink, and a download follows none".into());
+            return in_the_way("is a symlink, which a download does not follow".into());
         }
         fault(path, &e)
     })?;
     let about = file.metadata().map_err(|e| fault(path, &e))?;
     if !about.is_file() {
-        return Err(in_the_way("is no regular file".into()));
+        return Err(in_the_way("is not a regular file".into()));
     }
     if about.uid() != rustix::process::geteuid().as_raw() {
         return Err(in_the_way(format!("belongs to user {}", about.uid())));
@@ -406,14 +409,14 @@ mod tests {
             assert!(!fault.message.contains('\n'), "{fault}");
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing beside them");
-        // A symlink to a regular file is a place for one.
+        // A symlink to a regular file is accepted.
         let (link, file) = (dir.path().join("link"), dir.path().join("file"));
         fs::write(&file, "old").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(PartFile::open(&link, "u", None).is_ok());
     }
 
-    /// What `-o /dev/stdout` with standard output in a file is, and a symlink to a file that is yet to be made.
+    /// `-o /dev/stdout` with standard output in a file, and a symlink to a file that does not exist yet.
     #[test]
     fn a_symlink_stays_and_its_target_has_the_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -432,7 +435,7 @@ mod tests {
             assert_eq!(fs::read(at(target)).unwrap(), b"abc");
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4, "no part is left");
-        // Its file has no name any more: there is nothing to rename to.
+        // Its file has no name any more, so a rename has no target.
         fs::rename(at("redirected"), at("other")).unwrap();
         let gone = File::create(at("redirected")).unwrap();
         let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&gone));
@@ -442,7 +445,7 @@ mod tests {
         assert!(fault.message.contains("lost") && !fault.message.contains('\n'), "{fault}");
     }
 
-    /// What another user can put into a folder that both write to.
+    /// What another user can put into a folder to which both may write.
     #[test]
     fn nothing_planted_is_followed_written_or_believed() {
         use std::os::unix::fs::symlink;
@@ -484,8 +487,8 @@ mod tests {
         } else {
             println!("skipped in part: only root can give a file away");
         }
-        // Beside a part of our own: a map that is no file of ours is not believed, and what stands where the next map is written
-        // is not written to.
+        // Beside our own part file: a map that is not our file is ignored, and a file at the name of the next
+        // map is not written to.
         let lie = r#"{"version":1,"url":"u","size":3,"validator":"x","have":[[0,3]]}"#;
         fs::write(at("lie"), lie).unwrap();
         fs::write(at("f.part"), "xyz").unwrap();
@@ -501,7 +504,7 @@ mod tests {
         assert_eq!(fs::read_to_string(at("lie")).unwrap(), lie);
         drop(part);
         assert_eq!(PartFile::open(&at("f"), "u", None).unwrap().have(), 2, "our own map");
-        // A FIFO in its place is not waited for.
+        // A FIFO at its name is not waited for.
         fs::remove_file(at("f.part.map")).unwrap();
         rustix::fs::mknodat(
             rustix::fs::CWD,

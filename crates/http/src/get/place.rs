@@ -1,4 +1,4 @@
-//! Where a file is asked for: a URL, and the name and password that were in it.
+//! The URL of a file, and the name and password that were in it.
 
 use std::fmt;
 
@@ -8,18 +8,15 @@ use hyper::header::HeaderValue;
 use seekless_base::{Exit, Fault};
 use url::{Position, Url};
 
-/// Longest part of what a server says that is repeated in a message.
-const REPEATED_MAX: usize = 200;
-
-/// A place to ask. Names and passwords go to the server they were given for and to no other.
+/// A URL to request. A name and password go only to the server that they were given for.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Place {
     /// Without name, password and fragment.
-    url: Url,
+    pub(super) url: Url,
     /// The value of `Authorization`.
-    login: Option<HeaderValue>,
-    /// There was one on the way here, which is not for this server.
-    left_login: bool,
+    pub(super) login: Option<HeaderValue>,
+    /// A URL that redirected here had a login, which is not for this server.
+    pub(super) left_login: bool,
 }
 
 /// Without the login.
@@ -36,8 +33,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A URL as it may be shown and saved: without name and password, and as one line. One without them stays as
-/// it is.
+/// A URL that may be shown and saved: one line, without name and password.
 pub(crate) fn shown(text: &str) -> String {
     let text: String = text
         .chars()
@@ -66,12 +62,12 @@ impl Place {
         }
         let url = Url::parse(text).map_err(|e| match e {
             url::ParseError::EmptyHost => usage("names no host"),
-            _ => usage("is no URL"),
+            _ => usage("is not a URL"),
         })?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(usage("is neither http nor https"));
         }
-        // Browsers take `http:///host/x` for `http://host/x`. Whoever writes it means a file, or forgot
+        // Browsers read `http:///host/x` as `http://host/x`. A user who writes it means a file, or forgot
         // something.
         let behind = text.trim_start().get(url.scheme().len() + 1..).unwrap_or_default();
         if behind.strip_prefix("//").is_none_or(|host| host.starts_with(['/', '\\'])) {
@@ -81,7 +77,7 @@ impl Place {
     }
 
     /// Takes name and password out of a URL.
-    fn of(mut url: Url) -> Result<Place, String> {
+    pub(super) fn of(mut url: Url) -> Result<Place, String> {
         url.set_fragment(None);
         let login = login(&url)?;
         if login.is_some() {
@@ -90,46 +86,6 @@ impl Place {
             let _ = url.set_password(None);
         }
         Ok(Place { url, login, left_login: false })
-    }
-
-    /// Where a `Location` leads from here (RFC 9110, 10.2.2), as browsers resolve it.
-    ///
-    /// # Errors
-    /// Why it is not gone there, in a few words.
-    pub(crate) fn moved(&self, location: &[u8]) -> Result<Place, String> {
-        let said = || {
-            let text: String = String::from_utf8_lossy(location).chars().take(REPEATED_MAX).collect();
-            shown(&text)
-        };
-        let text = match std::str::from_utf8(location) {
-            Ok(text) => text.to_string(),
-            // In letters of an older time: each byte stands for itself.
-            Err(_) => location
-                .iter()
-                .map(
-                    |&byte| {
-                        if byte.is_ascii() { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-                    },
-                )
-                .collect(),
-        };
-        let to =
-            self.url.join(&text).map_err(|e| format!("it is moved to {}, which is no URL ({e})", said()))?;
-        match (self.url.scheme(), to.scheme()) {
-            ("https", "http") => {
-                return Err(format!("it is moved from https to {}, which is not followed", said()));
-            }
-            (_, "http" | "https") => {}
-            _ => return Err(format!("it is moved to {}, which is neither http nor https", said())),
-        }
-        let mut place = Place::of(to).map_err(|why| format!("it is moved to {}: {why}", said()))?;
-        if place.login.is_none() {
-            match place.url.origin() == self.url.origin() {
-                true => place.login.clone_from(&self.login),
-                false => place.left_login = self.login.is_some() || self.left_login,
-            }
-        }
-        Ok(place)
     }
 
     /// The value of `Authorization`, if there is one.
@@ -167,12 +123,12 @@ impl Place {
         format!("{}:{}", self.url.host_str().unwrap_or_default(), self.port())
     }
 
-    /// What a server is asked for.
+    /// The request target for a server.
     pub(crate) fn target(&self) -> &str {
         &self.url[Position::BeforePath..Position::AfterQuery]
     }
 
-    /// What a proxy is asked for.
+    /// The request target for a proxy.
     pub(crate) fn absolute(&self) -> &str {
         &self.url[..Position::AfterQuery]
     }
@@ -224,54 +180,6 @@ fn decoded(text: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn to(from: &str, location: &[u8]) -> String {
-        match Place::parse(from).unwrap().moved(location) {
-            Ok(to) => to.to_string(),
-            Err(why) => why,
-        }
-    }
-
-    /// RFC 3986, 5.4, and what servers send besides.
-    #[test]
-    fn a_location_is_resolved_as_browsers_do_it() {
-        for (location, leads) in [
-            ("/c", "http://h:1/c"),
-            ("c?d", "http://h:1/a/c?d"),
-            ("?y", "http://h:1/a/b?y"),
-            ("#s", "http://h:1/a/b?q"),
-            ("/c#s?x", "http://h:1/c"),
-            ("", "http://h:1/a/b?q"),
-            (".", "http://h:1/a/"),
-            ("../c", "http://h:1/c"),
-            ("../../../c", "http://h:1/c"),
-            ("./c/../d", "http://h:1/a/d"),
-            ("//i/c", "http://i/c"),
-            ("//i:80/c", "http://i/c"),
-            ("HTTP://I/C", "http://i/C"),
-            ("hTTps://i/c", "https://i/c"),
-            ("http://[2001:DB8::1]:8080/c", "http://[2001:db8::1]:8080/c"),
-            ("/\u{fc}n\u{ef}", "http://h:1/%C3%BCn%C3%AF"),
-            ("/a file", "http://h:1/a%20file"),
-            ("/a%20file%2Fx%7ey", "http://h:1/a%20file%2Fx%7ey"),
-            ("/100%", "http://h:1/100%"),
-            ("http://b\u{fc}cher.example/", "http://xn--bcher-kva.example/"),
-            ("c:d", "it is moved to c:d, which is neither http nor https"),
-            ("mailto:x", "it is moved to mailto:x, which is neither http nor https"),
-            ("file:///etc/passwd", "it is moved to file:///etc/passwd, which is neither http nor https"),
-            ("http://", "it is moved to http://, which is no URL (empty host)"),
-            (
-                "http://u:p@h h/",
-                "it is moved to http://h h/, which is no URL (invalid international domain name)",
-            ),
-        ] {
-            assert_eq!(to("http://h:1/a/b?q", location.as_bytes()), leads, "{location}");
-        }
-        assert_eq!(to("http://h/a", b"/\xfcn\xef"), "http://h/%FCn%EF", "Latin-1");
-        assert!(to("https://h/a", b"http://i/c").contains("not followed"));
-        assert!(to("https://h/a", b"HTTP://h/a").contains("not followed"));
-        assert_eq!(to("https://h/a", b"//i/c"), "https://i/c");
-    }
-
     #[test]
     fn a_login_goes_to_its_own_server_alone() {
         let from = Place::parse("http://me:se%40cret@h:8080/a").unwrap();
@@ -284,7 +192,7 @@ mod tests {
         for other in ["http://i:8080/b", "http://h/b", "https://h:8080/b", "//h:8081/b", "http://h.:8080/b"] {
             assert_eq!(login(other), None, "{other}");
         }
-        // What a server names itself is its own.
+        // The login in a `Location` is for that server.
         assert_eq!(login("http://you:x@i/b").unwrap(), "Basic eW91Ong=");
         assert_eq!(Place::parse("http://me@h/").unwrap().login().unwrap(), "Basic bWU6");
         assert_eq!(Place::parse("http://a%3Ab:c@h/").unwrap_err().exit, Exit::Usage);

@@ -1,8 +1,8 @@
-//! Proxies as the environment names them: `http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`.
+//! Proxies from the environment: `http_proxy`, `https_proxy`, `all_proxy`, `no_proxy`.
 //!
-//! All but the first are known in capitals too. `HTTP_PROXY` is not: a CGI program has what a client sends as
-//! `Proxy:` under that name (<https://httpoxy.org>). An empty variable is none. The rules of `no_proxy` are
-//! curl's.
+//! All but the first are read in capitals too. `HTTP_PROXY` is not, because in a CGI program it has the
+//! client's `Proxy:` header (<https://httpoxy.org>). An empty variable counts as unset. The rules of
+//! `no_proxy` are curl's.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use url::Url;
 
 use super::place::{self, Place, shown};
 
-/// Most exceptions in `no_proxy` that are looked at: a list that is longer is no list.
+/// Most exceptions of `no_proxy` that are read.
 const EXCEPTIONS_MAX: usize = 10_000;
 
 /// A proxy.
@@ -77,13 +77,13 @@ impl Proxy {
     }
 }
 
-/// Where no proxy is asked.
+/// An exception: requests that use no proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Exception {
     Everywhere,
-    /// A host and all below it, at this port or at any.
+    /// A host and all hosts below it, at this port or at any.
     Name(String, Option<u16>),
-    /// Addresses whose first bits, of this number, are those of this one.
+    /// Addresses with this many first bits in common with this one.
     Addresses(IpAddr, u32, Option<u16>),
 }
 
@@ -134,27 +134,27 @@ fn begins_alike(one: IpAddr, other: IpAddr, bits: u32) -> bool {
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits(), 128),
         _ => return false,
     };
-    // What is left of the bits that count, if any differ.
+    // The last, partial byte.
     differ.checked_shr(len - bits.min(len)).unwrap_or(0) == 0
 }
 
-/// The proxies of http and https, and where none is asked. The default asks none.
+/// The proxies of http and https, and the exceptions. The default uses no proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
-    /// A wrong variable is a fault of the downloads that need it.
+    /// A malformed variable is an error of the downloads that need it.
     http: Option<Result<Proxy, Fault>>,
     https: Option<Result<Proxy, Fault>>,
     exceptions: Vec<Exception>,
 }
 
 impl Proxies {
-    /// As the environment says.
+    /// From the environment.
     pub fn of_environment() -> Proxies {
-        // A name in other letters than UTF-8 is no host's.
+        // A name that is not UTF-8 is not a host name.
         Proxies::of_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// As these variables say.
+    /// From these variables.
     pub fn of_variables(variable: impl Fn(&str) -> Option<String>) -> Proxies {
         let first = |names: &[&str]| {
             let set =
@@ -174,10 +174,10 @@ impl Proxies {
         }
     }
 
-    /// Which is asked for this; `None`: the server itself.
+    /// The proxy for this request; `None`: connect to the server itself.
     ///
     /// # Errors
-    /// The variable that would say is wrong.
+    /// The variable for it is malformed.
     pub(crate) fn of_place(&self, place: &Place) -> Result<Option<&Proxy>, Fault> {
         let proxy = if place.is_secure() { &self.https } else { &self.http };
         match proxy {

@@ -1,4 +1,4 @@
-//! From a request to an answer (RFC 9110): which file, which bytes of it, under which status.
+//! Makes an answer to a request (RFC 9110): which file, which bytes of it, with which status.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ use crate::prefer::{ANY_ORDER, PREFER, PREFERENCE_APPLIED};
 use crate::range::{Span, Wanted, wanted};
 use crate::{cmcd, content_type, prefer};
 
-/// What an answer knows of its connection.
+/// What an answer has to know about its connection.
 pub(crate) struct Connection {
     pub(crate) shared: Arc<Shared>,
     pub(crate) peer: SocketAddr,
@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     pub(crate) send_progress: Option<Rc<SendProgress>>,
 }
 
-/// An answer before it is bound to a connection.
+/// An answer before it is tied to a connection.
 struct Draft {
     status: StatusCode,
     headers: HeaderMap,
@@ -59,7 +59,7 @@ enum Content {
     File(Arc<Opened>, Vec<Part>),
     /// Blocks in any order, and their bytes in all.
     Blocks(Download, u64),
-    /// HEAD: the length alone.
+    /// HEAD: only the length.
     Length(u64),
 }
 
@@ -77,12 +77,12 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     }
     let draft = match host::is_good(head.version, &head.headers) {
         true => draft(&shared, &head.method, head.uri.path(), &head.headers).await,
-        // Two parties on the way may take such a request for one to different hosts.
+        // Two parties between client and server may send such a request to different hosts.
         false => plain(StatusCode::BAD_REQUEST),
     };
     let (mut bypass_end, mut drop_when_sent) = (0, None);
     if let (Some(coordinate), Content::File(file, parts)) = (&shared.coordinate, &draft.content)
-        // Several parts are no reader's sequence.
+        // A request for several parts is not part of a sequential read.
         && let [Part::Span(span)] = parts.as_slice()
         && span.len > 0
     {
@@ -133,11 +133,12 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     response
 }
 
-/// Most bytes of a request's body that are looked at.
+/// Most bytes of a request's body that are read.
 const BODY_MAX: usize = 64 << 10;
 
-/// Takes in the body of a request, which no method of ours has a use for, so that one that is not as long as its head says is
-/// found out (RFC 9113, 8.1.1) before it is answered. On HTTP/1.1 such a body cannot be told from the next request.
+/// Reads the body of a request, which none of our methods uses, so that a body of another length than its
+/// head says is noticed (RFC 9113, 8.1.1) before the answer. On HTTP/1.1 such a body looks like the next
+/// request.
 async fn ignore(mut body: Incoming) {
     let mut seen = 0;
     while let Some(Ok(frame)) = body.frame().await {
@@ -148,7 +149,7 @@ async fn ignore(mut body: Incoming) {
     }
 }
 
-/// A short text for people, for every status without a file.
+/// A short text for every status without a file.
 fn plain(status: StatusCode) -> Draft {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -177,7 +178,7 @@ async fn draft(shared: &Arc<Shared>, method: &Method, path: &str, headers: &Head
         let mut draft = plain(StatusCode::OK);
         draft.headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         draft.headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
-        // Small, and new with every release.
+        // The files are small, and new with every release.
         draft.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         draft.content = Content::Text(text);
         return draft;
@@ -193,7 +194,7 @@ async fn draft(shared: &Arc<Shared>, method: &Method, path: &str, headers: &Head
             in_folder(shared, method, headers, &target, folder).await
         }
         Ok(Entry::Folder(_)) => moved(&target),
-        // A file is no folder.
+        // The target ends in a slash, but names a file.
         Ok(Entry::File(_)) if target.folder => plain(StatusCode::NOT_FOUND),
         Ok(Entry::File(file)) => of_file(shared, method, headers, &target.path, file).await,
         Err(error) => refusal(error),
@@ -212,7 +213,7 @@ fn refusal(error: OpenError) -> Draft {
     })
 }
 
-/// Runs something that may wait for the disk on a helper thread.
+/// Runs a function that may wait for the disk on a helper thread.
 async fn helped<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, OpenError> {
     tokio::task::spawn_blocking(work).await.map_err(|_| OpenError::Exhausted)
 }
@@ -230,7 +231,7 @@ async fn open(shared: &Arc<Shared>, path: PathBuf) -> Result<Entry, OpenError> {
     }
 }
 
-/// `/folder` becomes `/folder/`, or relative links in its page would go wrong.
+/// `/folder` is redirected to `/folder/`; relative links in its page would be wrong otherwise.
 fn moved(target: &Target) -> Draft {
     use std::os::unix::ffi::OsStrExt;
     let segments = target.path.iter().map(|s| crate::path::encode_segment(s.as_bytes()));
@@ -302,7 +303,7 @@ async fn of_file(
     put(CONTENT_TYPE, kind);
     let file = Arc::new(file);
     let size = file.size;
-    // Range is defined for GET alone (RFC 9110, 14.2).
+    // Range is defined only for GET (RFC 9110, 14.2).
     let range = asked.get(RANGE).filter(|_| ranges && *method == Method::GET).and_then(|v| v.to_str().ok());
     let wanted = range.map_or(Wanted::Whole, |range| wanted(range, size));
     let any_order = validators.strong

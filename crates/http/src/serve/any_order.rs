@@ -1,8 +1,8 @@
 //! Downloads in any order: [`Circus`] in real time, one for each disk.
 //!
-//! The state machine decides which block each client gets next and which blocks are read and kept; here are the
-//! threads that read them, the memory they are in (a bounded number of blocks, outside of the page cache), and the
-//! bodies that wait for them. A client that takes its block reports it by asking for the next.
+//! The state machine decides which block each client gets next and which blocks are read and kept. This
+//! module has the threads that read them, their memory (a bounded number of blocks, outside of the page
+//! cache), and the bodies that wait for them. A client reports that it took its block by asking for the next.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -43,7 +43,7 @@ impl AnyOrder {
         AnyOrder { config, disks: Mutex::default() }
     }
 
-    /// Circus of the disk a file is on.
+    /// Circus of the disk that has the file.
     fn disk(&self, shared: &Arc<Shared>, file: &Opened) -> Option<Arc<DiskCircus>> {
         match lock(&self.disks).entry(file.id.dev) {
             Entry::Occupied(known) => Some(known.get().clone()),
@@ -52,7 +52,7 @@ impl AnyOrder {
     }
 }
 
-/// A read for a thread to do.
+/// A read for a reading thread.
 struct Job {
     id: ReadId,
     content: ContentId,
@@ -100,8 +100,8 @@ pub(crate) fn is_worth_it(shared: &Shared, spans: &[Span]) -> bool {
     shared.any_order.as_ref().is_some_and(|a| bytes >= BLOCKS_MIN * a.config.block.0.max(1))
 }
 
-/// Takes on a download of these parts of a file. The body, its content type and its length; `None` if it is better served
-/// in order: there are too many downloads.
+/// Joins a download of these parts of a file. Returns the body, its content type and its length; `None` if it
+/// has to be served in order because there are too many downloads.
 pub(crate) fn join(
     shared: &Arc<Shared>,
     file: &Arc<Opened>,
@@ -134,9 +134,9 @@ pub(crate) fn join(
     Some((download, kind, len))
 }
 
-/// The digest of a whole file, from the very blocks the download that wants it is sent next: one read of the disk serves both, and the
-/// page cache hears of neither. `goes_on` is asked before each block, and may wait. `Err`: it said no.
-/// `None`: downloads in any order are not to be had, of this file either, or it cannot be read.
+/// The digest of a whole file, computed from the blocks that the download is sent next: one read of the disk
+/// serves both, without the page cache. `goes_on` is asked before each block, and may wait. `Err`: it
+/// returned false. `None`: the file cannot be downloaded in any order, or cannot be read.
 pub(crate) fn sha256(
     shared: &Arc<Shared>,
     file: &Arc<Opened>,
@@ -150,7 +150,7 @@ pub(crate) fn sha256(
     let Some(id) = disk.join(file, Wanted::All, tell) else { return Ok(None) };
     let leaves = Leaves { id, disk };
     let mut hasher = Hasher::new(Algorithm::Sha256);
-    // A client that comes to a file others download begins in the middle.
+    // A client that joins the downloads of a file begins in the middle.
     let (mut next, mut early) = (0, HashMap::new());
     loop {
         let given = runtime.block_on(async { tokio::time::timeout(LOOK_EVERY, blocks.recv()).await });
@@ -174,11 +174,11 @@ pub(crate) fn sha256(
     Ok(whole.then(|| hasher.finish()))
 }
 
-/// Nobody waits for it any more.
+/// No client waits for it any more.
 #[derive(Debug)]
 pub(crate) struct GivenUp;
 
-/// How often it is looked whether anybody waits while a disk gives nothing.
+/// How often it is checked whether a client still waits while a disk delivers nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A client that leaves when this is dropped.
@@ -196,7 +196,7 @@ impl Drop for Leaves {
     }
 }
 
-/// What of a block lies in the spans (which are in order and disjoint).
+/// The parts of a block that lie in the spans (which are in order and disjoint).
 fn parts_of(spans: &[Span], number: u64, block: u64, size: u64) -> impl Iterator<Item = Span> + '_ {
     let (start, end) = (number * block, ((number + 1) * block).min(size));
     let first = spans.partition_point(move |s| s.end() <= start);
@@ -224,7 +224,7 @@ impl DiskCircus {
             jobs,
             shared: Arc::downgrade(shared),
         });
-        // As many as Circus orders reads at once; the channel therefore never holds more than that.
+        // As many as Circus orders at once, so the channel never holds more.
         for _ in 0..config.reads_in_flight.max(1) {
             let (weak, todo) = (Arc::downgrade(&disk), todo.clone());
             let reader = move || read_blocks(&weak, &todo);
@@ -263,7 +263,7 @@ impl DiskCircus {
         Some(client)
     }
 
-    /// Tells the machine and does what it says.
+    /// Gives the machine an event and carries out its actions.
     fn event(&self, state: &mut CircusState, event: Event) {
         state.circus.handle(event);
         while let Some(action) = state.circus.poll_action() {
@@ -284,7 +284,7 @@ impl DiskCircus {
                 Action::Send { client, content, block } => {
                     let bytes = state.contents.get(&content).and_then(|c| c.blocks.get(&block)).cloned();
                     if let (Some((_, tell)), Some(bytes)) = (state.clients.get(&client), bytes) {
-                        // One whose receiver is gone is about to leave.
+                        // A client whose receiver is gone is about to leave.
                         let _ = tell.send(Ok((block, bytes)));
                     }
                 }
@@ -326,7 +326,7 @@ impl CircusState {
     }
 }
 
-/// A reading thread; ends with its disk.
+/// A reading thread, which ends with its disk.
 fn read_blocks(disk: &std::sync::Weak<DiskCircus>, todo: &Receiver<Job>) {
     while let Ok(job) = todo.recv() {
         let Some(disk) = disk.upgrade() else { return };
@@ -340,13 +340,13 @@ fn read_blocks(disk: &std::sync::Weak<DiskCircus>, todo: &Receiver<Job>) {
             content.blocks.extend((job.first..).zip(blocks));
         }
         disk.event(&mut state, Event::ReadDone { read: job.id, blocks: got });
-        // A file everybody left while it was read.
+        // Every client of this file left while it was read.
         state.forget(job.content);
     }
 }
 
-/// Reads whole blocks; fewer where the disk or the file ends. Each has memory of its own, so that it can be given back
-/// alone. Of a file that changed, none.
+/// Reads whole blocks, fewer if the disk fails or the file ends. Each block has memory of its own, so that it
+/// can be freed alone. If the file changed, none is returned.
 fn read(job: &Job, block: u64) -> Vec<Bytes> {
     let offset = job.first * block;
     let end = (offset + job.blocks * block).min(job.file.size);
@@ -388,7 +388,7 @@ fn read_some(job: &Job, buffers: &mut [Vec<u8>], block: u64, offset: u64, got: u
             parts.push(IoSliceMut::new(&mut buffer[skip..]));
         }
     }
-    // The blocks are held here; a second copy in the page cache would only take memory from others.
+    // The blocks are kept here; a second copy in the page cache would only take memory from others.
     read_past(&job.file, &mut parts, offset + got)
 }
 

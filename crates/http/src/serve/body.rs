@@ -1,7 +1,9 @@
-//! The body of an answer: parts of a file and text between them, piece by piece, never waiting on an event loop.
+//! The body of an answer: parts of a file and text between them, sent piece by piece without blocking an
+//! event loop.
 //!
-//! For each piece: what is in memory is sent at once; what is not is asked of the engine and awaited; what the engine passes is
-//! read by a helper thread. What has been sent, or copied to be, is reported to the engine, so that its stream is read ahead.
+//! For each piece: bytes in memory are sent at once; missing bytes are requested from the engine and awaited;
+//! if the engine passes, a helper thread reads them. Bytes that were sent, or copied to be sent, are reported
+//! to the engine, so that their stream is read ahead.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -43,11 +45,11 @@ impl Part {
     }
 }
 
-/// Where its parts come from.
+/// The source of its parts.
 enum Source {
-    /// All known from the start.
+    /// All parts are known from the start.
     Parts(VecDeque<Part>),
-    /// As another chooses: blocks of a download in any order.
+    /// Blocks of a download in any order, chosen by Circus.
     Blocks(Box<Download>),
 }
 
@@ -60,15 +62,15 @@ pub(crate) struct FileBody {
     source: Source,
     len: u64,
     left: u64,
-    /// How the client plays it, if at all.
+    /// How the client plays it, if it is played.
     playing: Option<Playing>,
-    /// Bytes of the file before this go past the page cache, where they are not in it.
+    /// Bytes of the file before this are read past the page cache, unless they are in it.
     bypass_end: u64,
     pending: Option<Pending>,
-    /// Where segments go on HTTP/1.1; with the flag whether sendfile can be used.
+    /// Where segments go on HTTP/1.1, with the flag whether sendfile can be used.
     outbox: Option<(Rc<Outbox>, bool)>,
     tally: Rc<Tally>,
-    /// On HTTP/2; with the flag whether it waits for the disk.
+    /// On HTTP/2, with the flag whether it waits for the disk.
     send_progress: Option<(Rc<SendProgress>, bool)>,
 }
 
@@ -113,7 +115,7 @@ impl FileBody {
         self
     }
 
-    /// Notes whether it waits for the disk.
+    /// Stores whether it waits for the disk.
     fn waits(&mut self, for_disk: bool) {
         if let Some((send_progress, waits)) = &mut self.send_progress
             && *waits != for_disk
@@ -129,7 +131,7 @@ impl FileBody {
         self
     }
 
-    /// A body of `len` bytes that another part hands over.
+    /// A body of `len` bytes that a download in any order provides.
     pub(crate) fn any_order(
         shared: Arc<Shared>,
         len: u64,
@@ -210,7 +212,7 @@ impl FileBody {
                     .await
                 };
                 self.pending = Some(Box::pin(fetch));
-                // Polled at once, so that it wakes us.
+                // Polled at once, so that it wakes this task.
                 self.poll_segment(cx)
             }
             Err(e) => Poll::Ready(Some(Err(e))),
@@ -267,7 +269,7 @@ fn at_once(
     Ok(Some(Segment::Memory(copy)))
 }
 
-/// The same, after waiting for the disk.
+/// The same, after a wait for the disk.
 async fn fetched(
     shared: &Shared,
     file: &Arc<Opened>,
@@ -286,7 +288,7 @@ async fn fetched(
     Ok(Segment::Memory(read))
 }
 
-/// An answer of so few bytes is one piece of one version.
+/// An answer with so few bytes is one piece of one version.
 const MARKED_FROM: u64 = 16 << 10;
 
 /// These bytes are in memory and about to be sent.

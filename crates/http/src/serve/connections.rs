@@ -1,4 +1,4 @@
-//! How many connections, in all and of each client.
+//! Bounds the number of connections, in all and of each client.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,7 +25,7 @@ pub(crate) struct Connections {
     open: Mutex<(usize, HashMap<IpAddr, usize>)>,
 }
 
-/// One of them, until it is dropped.
+/// An open connection, which counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     connections: Arc<Connections>,
@@ -38,7 +38,7 @@ impl Connections {
         Arc::new(Connections { most, most_of_one, open: Mutex::default() })
     }
 
-    /// Lets one in, unless a bound is reached.
+    /// Admits a connection, unless a bound is reached.
     pub(crate) fn admit(self: &Arc<Connections>, address: IpAddr) -> Option<Admitted> {
         let client = client_of(address);
         let mut open = lock(&self.open);
@@ -54,7 +54,7 @@ impl Connections {
         Some(Admitted { connections: self.clone(), client })
     }
 
-    /// How many are open.
+    /// Number of open connections.
     pub(crate) fn now(&self) -> usize {
         lock(&self.open).0
     }

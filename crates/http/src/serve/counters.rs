@@ -1,11 +1,12 @@
-//! What the server counts about itself, for its report.
+//! Counters of the server, for its report.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// A call that sends from memory and takes longer than this has most likely waited for a disk (or for the processor).
+/// A call that sends from memory and takes longer than this has most likely waited for a disk, or for the
+/// processor.
 pub(crate) const SLOW_CALL: Duration = Duration::from_millis(5);
 
 macro_rules! counters {
@@ -15,7 +16,7 @@ macro_rules! counters {
         pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: AtomicU64,)* }
 
         impl Counters {
-            /// All of them as JSON.
+            /// All counters as JSON.
             pub(crate) fn json(&self) -> Value {
                 let mut all = Map::new();
                 $(all.insert(stringify!($name).into(), self.$name.load(Ordering::Relaxed).into());)*
@@ -28,9 +29,9 @@ macro_rules! counters {
 counters! {
     /// Connections accepted.
     connections,
-    /// Turned away at a bound.
+    /// Connections refused at a bound.
     connections_refused,
-    /// Cut off at the end because their answers did not end within the grace period.
+    /// Connections cut off at the end because their answers took longer than the grace period.
     connections_cut,
     /// TLS handshakes that failed.
     handshakes_failed,
@@ -40,13 +41,13 @@ counters! {
     body_bytes,
     /// Of these, by sendfile.
     sendfile_bytes,
-    /// Stretches of files sent at once because they were in memory.
+    /// Ranges of files sent at once because they were in memory.
     hits,
-    /// Stretches the engine was asked for.
+    /// Ranges requested from the engine.
     engine_requests,
-    /// Of these, brought in.
+    /// Of these, brought into memory.
     engine_resident,
-    /// Not served by the engine, or passed on by it: read by a helper thread.
+    /// Ranges that the engine did not serve or passed, read by a helper thread.
     helper_reads,
     /// Lookups that had to read a directory.
     helper_opens,
@@ -56,7 +57,7 @@ counters! {
     loop_calls_slow,
     /// The slowest, microseconds.
     loop_call_max_us,
-    /// Answers broken off: the file changed, the disk failed, or the client did not take them.
+    /// Answers broken off because the file changed, the disk failed, or the client did not take them.
     answers_broken,
     /// Log lines lost because the log could not be written fast enough.
     log_lines_lost,
@@ -66,11 +67,11 @@ counters! {
     any_order_blocks_sent,
     /// Their blocks read from disk.
     any_order_blocks_read,
-    /// Digests made.
+    /// Digests computed.
     digests_made,
     /// Digests given up because no client waited for them any more.
     digests_given_up,
-    /// Answers that went without the digest they were asked for: too many waited, or the file is too large.
+    /// Answers sent without the requested digest, because too many clients waited or the file is too large.
     digests_refused,
     /// Bytes kept out of, or dropped from, the page cache by coordination.
     bypassed_bytes,
@@ -79,17 +80,17 @@ counters! {
 }
 
 impl Counters {
-    /// One more.
+    /// Counts one.
     pub(crate) fn one(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// More.
+    /// Counts several.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// A call of an event loop took so long.
+    /// Records the time of a call of an event loop.
     pub(crate) fn call(&self, took: Duration) {
         Counters::one(&self.loop_calls);
         if took >= SLOW_CALL {

@@ -1,10 +1,10 @@
 //! SHA-256 digests of files for clients that want to check what they got (RFC 9530, `Want-Repr-Digest`).
 //!
 //! A digest takes a read of the whole file, and its client may hang up meanwhile. So one thread computes
-//! digests, one after the other, of files up to a bound. Clients of the same file wait for the same digest. It
-//! is given up when no client waits for it any more. The thread reads a little at a time, and pauses while a
-//! client's read waits. A digest is an extra: if too many clients wait, or it takes too long, an answer goes
-//! without. A digest is kept as long as its file does not change.
+//! digests, one after the other, of files up to a bound. Clients of the same file wait for the same digest,
+//! and it is given up when no client waits for it any more. The thread reads a little at a time, and pauses
+//! while a client's read waits. If too many clients wait, or the digest takes too long, an answer is sent
+//! without it. A digest is kept as long as its file does not change.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -26,46 +26,45 @@ use crate::digest::{Algorithm, Hasher};
 /// Most digests remembered: about 1 MB.
 const REMEMBERED_MAX: usize = 8192;
 
-/// Most files that wait for their digest, each open: the 16 MiB of the bound `digest-max` each take a disk two
-/// seconds together. At half of it clients that download several files at once get fewer digests; at double
-/// the last one waits longer than most would.
+/// Most files that wait for their digest, each with a descriptor. A file of 16 MiB (the bound `digest-max`)
+/// takes a disk an eighth of a second, so all of them take two seconds. At half of this, clients that
+/// download several files at once get fewer digests; at double, the last one waits longer than most would.
 const QUEUE_MAX: usize = 16;
 
-/// Where the queue is full, an answer waits this long for room and then goes without. At half of it a busy
-/// loop has not noticed every client that hung up; at double, a client that would take an answer without
-/// waits longer for nothing.
+/// If the queue is full, an answer waits this long for room and is then sent without a digest. At half of
+/// this, a busy loop has not noticed every client that hung up; at double, a client waits longer for nothing.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes read between two looks at whether a client's read waits: a fiftieth of a second of a disk, its seek
-/// included. At half of it a digest takes half as long again; at double a client waits a seek and two
+/// Bytes read between two checks whether a client's read waits: a fiftieth of a second of a disk, its seek
+/// included. At half of this, a digest takes half as long again; at double, a client waits a seek and two
 /// revolutions longer.
 const STEP: usize = 256 << 10;
 
-/// After a client's read has ended the next one follows at once, often. At half of it a digest comes between
-/// the reads of one player; at double it takes longer beside many.
+/// Pause after a client's read, because the next one often follows at once. At half of this, a digest comes
+/// between the reads of one player; at double, it takes longer beside many players.
 const QUIET: Duration = Duration::from_millis(20);
 
-/// While clients had to wait for the disk so lately, it is left to their read-ahead for as long as each step
-/// takes. At half of it a player that buffers for long is not seen; at double a digest is slow for longer
-/// than there is a reason.
+/// After a client had to wait for the disk within this time, the disk is left to the clients' read-ahead for
+/// as long as each step takes. At half of this, a player with a long buffer goes unnoticed; at double, a
+/// digest is slow for longer than necessary.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the disk is free. At half of it the thread wakes up more often for nothing;
-/// at double a digest begins later.
+/// How often it is checked whether the disk is free. At half of this, the thread wakes up more often for
+/// nothing; at double, a digest begins later.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// An answer waits this long for a digest, and as long as the file would take at [`SLOW`]: beside clients
-/// that keep the disk busy a digest may never be made. At half of it a few files in the queue are too many;
-/// at double a download from a busy disk begins later for nothing.
+/// An answer waits this long for a digest, plus the time that the file would take at [`SLOW`]: beside clients
+/// that keep the disk busy, a digest may never be computed. At half of this, a few files in the queue are too
+/// many; at double, a download from a busy disk begins later for nothing.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Bytes a second of a disk that does much else.
+/// Bytes a second of a busy disk.
 const SLOW: f64 = 20e6;
 
-/// A digest, once it is made.
+/// A digest, once it is computed.
 type Made = Option<Vec<u8>>;
 
-/// Digests that are known, and those in the making.
+/// Known digests, and those being computed.
 #[derive(Debug, Default)]
 pub(crate) struct Digests {
     state: Mutex<State>,
@@ -75,9 +74,9 @@ pub(crate) struct Digests {
 struct State {
     known: HashMap<FileVersion, Vec<u8>>,
     queue: VecDeque<Job>,
-    /// Being made.
+    /// The digest being computed.
     current: Option<(FileVersion, watch::Sender<Made>)>,
-    /// The thread runs, or is about to.
+    /// Whether the thread runs, or is about to.
     working: bool,
 }
 
@@ -85,7 +84,7 @@ struct State {
 struct Job {
     version: FileVersion,
     file: Arc<Opened>,
-    /// Of blocks that are then downloaded in any order.
+    /// Computed from blocks that are then downloaded in any order.
     any_order: bool,
     tell: watch::Sender<Made>,
 }
@@ -94,17 +93,18 @@ struct Job {
 enum Lookup {
     Known(Vec<u8>),
     Later(watch::Receiver<Made>),
-    /// There are too many.
+    /// Too many digests are waiting.
     Full,
-    /// It is not made.
+    /// It is not computed.
     No,
 }
 
-/// The digest, if it is known or the file small enough to make it; `any_order`: of what is then downloaded in any order.
+/// The digest, if it is known or the file is small enough. `any_order`: the file is then downloaded in any
+/// order.
 pub(crate) async fn sha256(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Option<Vec<u8>> {
     let mut lookup = ask(shared, file, any_order);
     if matches!(lookup, Lookup::Full) {
-        // Most of those that wait may be gone, and it is not known yet.
+        // Clients that hung up may not have been noticed yet.
         tokio::time::sleep(FULL_PAUSE).await;
         lookup = ask(shared, file, any_order);
     }
@@ -154,13 +154,13 @@ fn ask(shared: &Arc<Shared>, file: &Arc<Opened>, any_order: bool) -> Lookup {
 }
 
 impl Job {
-    /// Whether anybody waits for it.
+    /// Whether a client waits for it.
     fn is_wanted(&self) -> bool {
         self.tell.receiver_count() > 0
     }
 }
 
-/// The thread that makes them; ends when there are none to make.
+/// The thread that computes digests; it ends when none is left to compute.
 struct Maker {
     digests: Arc<Digests>,
     waits: Arc<Waits>,
@@ -169,7 +169,7 @@ struct Maker {
 }
 
 impl Drop for Maker {
-    /// After a panic too: the next request starts another thread.
+    /// This also runs after a panic: the next request starts another thread.
     fn drop(&mut self) {
         let mut state = lock(&self.digests.state);
         if std::thread::panicking() {
@@ -194,8 +194,8 @@ impl Maker {
             match made {
                 Ok(Some(value)) => {
                     Counters::one(&self.counters.digests_made);
-                    // One that may change within the same moment is another file then, under the same
-                    // version.
+                    // A file that may change again within the same tick could have other content under the
+                    // same version.
                     if job.file.is_settled() {
                         if state.known.len() >= REMEMBERED_MAX {
                             state.known.clear();
@@ -204,7 +204,7 @@ impl Maker {
                     }
                     job.tell.send_replace(Some(value));
                 }
-                // Somebody came while it was given up.
+                // A client came while it was given up.
                 Err(GivenUp) if job.is_wanted() => state.queue.push_front(job),
                 Err(GivenUp) => Counters::one(&self.counters.digests_given_up),
                 Ok(None) => {}
@@ -212,7 +212,7 @@ impl Maker {
         }
     }
 
-    /// The next that somebody waits for.
+    /// The next digest that a client waits for.
     fn next(&self) -> Option<Job> {
         let mut state = lock(&self.digests.state);
         while let Some(job) = state.queue.pop_front() {
@@ -226,7 +226,7 @@ impl Maker {
         None
     }
 
-    /// Makes one.
+    /// Computes one digest.
     fn make(&self, job: &Job, runtime: &tokio::runtime::Runtime) -> Result<Made, GivenUp> {
         let goes_on = || self.gives_way(job);
         if job.any_order
@@ -238,7 +238,7 @@ impl Maker {
         self.read(job)
     }
 
-    /// Reads it through the page cache: what is sent in order is sent from there.
+    /// Reads the file through the page cache, because it is then sent from there.
     fn read(&self, job: &Job) -> Result<Made, GivenUp> {
         let file = &job.file;
         let mut hasher = Hasher::new(Algorithm::Sha256);
@@ -246,7 +246,7 @@ impl Maker {
         let mut at = 0;
         while at < file.size {
             let most = STEP.min(usize::try_from(file.size - at).unwrap_or(STEP));
-            // What is in memory takes nothing from anybody.
+            // Reading from memory takes nothing from any client.
             let resident =
                 resident_prefix(file.as_fd(), at, most as u64).is_ok_and(|there| there >= most as u64);
             let goes_on = if resident { job.is_wanted() } else { self.gives_way(job) };
@@ -271,7 +271,7 @@ impl Maker {
         Ok(file.unchanged_on_disk().then(|| hasher.finish()))
     }
 
-    /// Waits until no read of a client waits; whether anybody still waits for the digest.
+    /// Waits until no read of a client waits. Returns whether a client still waits for the digest.
     fn gives_way(&self, job: &Job) -> bool {
         while job.is_wanted() {
             if self.waits.quiet_for().is_some_and(|quiet| quiet >= QUIET) {
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_digest_waits_for_the_reads_of_clients_and_an_answer_not_for_ever() {
-        // Beside the test program, which is on a disk where /tmp may not be.
+        // In the folder of the test program, which is on a disk; /tmp may not be.
         let exe = std::env::current_exe().unwrap();
         let dir = tempfile::tempdir_in(exe.parent().unwrap()).unwrap();
         let path = dir.path().join("f");
@@ -365,7 +365,7 @@ mod tests {
         drop(waiting);
         let (head, took) = wish(&server, "HEAD", "");
         assert!(head.contains("repr-digest") && took < WAIT_MAX, "{took:?}: {head}");
-        // What is in memory is no read.
+        // Bytes in memory are not read from the disk.
         std::fs::write(&path, vec![2; 1 << 20]).unwrap();
         let _waiting = waits.begin();
         let (head, took) = wish(&server, "HEAD", "");

@@ -1,4 +1,4 @@
-//! One event loop: accepts, and drives its connections.
+//! One event loop: accepts connections and drives them.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -31,43 +31,46 @@ use super::counters::Counters;
 use super::send_progress::SendProgress;
 use super::wire::{Outbox, Wire};
 
-/// Requests of one HTTP/2 connection answered at once.
+/// Most requests of one HTTP/2 connection that are answered at once.
 const STREAMS_MAX: u32 = 100;
 
 /// Bytes buffered for one HTTP/2 stream, and for one HTTP/1.1 connection.
 const SEND_BUFFER: usize = 256 << 10;
 
-/// A connection is looked at after this time, then less and less often; it sleeps if nothing has come since the last look.
-/// Waking up costs two microseconds, so a short rest is enough.
+/// A connection is checked after this time, then less and less often; it sleeps if nothing was received since
+/// the last check. Waking up costs two microseconds, so a short rest is enough.
 const SLEEPS_AFTER: Duration = Duration::from_millis(250);
 const LOOKS_EVERY: Duration = Duration::from_secs(2);
 
-/// How often the heap is trimmed, if at least [`TRIM_FROM`] connections became idle meanwhile: the memory that
-/// they freed is scattered, and the allocator keeps it. For fewer, a walk over the heap costs more than it frees.
+/// How often the heap is trimmed, if at least [`TRIM_FROM`] connections became idle meanwhile: the memory
+/// that they freed is scattered, and the allocator keeps it. For fewer, a walk over the heap costs more than
+/// it frees.
 const TRIM_EVERY: Duration = Duration::from_secs(5);
 const TRIM_FROM: u64 = 256;
 
-/// Streams that a client may have reset before we came to them, and those we may have reset for its errors, before its connection is
-/// closed ("rapid reset", CVE-2023-44487). Browsers that seek in a film reset a few at once. At half of the first a player that
-/// seeks wildly loses its connection; at ten times, a connection has ten times as many requests begun for nothing. These are
-/// the library's own values, set here so that they do not change with it.
+/// Most streams that a client may have reset before the server examined them, and most that the server may
+/// have reset because of its errors, before its connection is closed ("rapid reset", CVE-2023-44487).
+/// Browsers that seek in a film reset a few at once. At half of the first, a player that seeks often loses
+/// its connection; at ten times, a connection begins ten times as many requests for nothing. These are the
+/// library's own values, set here so that they do not change with it.
 const RESETS_PENDING_MAX: usize = 20;
 const RESETS_MAX: usize = 1024;
 
-/// An HTTP/2 client that takes nothing of its answers is noticed a quarter of `send-timeout` late at most.
+/// Divisor of `send-timeout`: an HTTP/2 client that takes nothing is noticed at most this part of it late.
 const LOOKS_IN_PATIENCE: u32 = 4;
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 
-/// How often we ask an HTTP/2 client that says nothing whether it is still there, and how long it may take to answer.
+/// How often an HTTP/2 client that sends nothing is asked whether it is still there, and how long it may take
+/// to answer.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long a connection that has just been accepted may take for its first request when the server is told to
-/// stop. The request follows the handshake at once; half of this still spans a satellite, and twice keeps a server
-/// with an idle connection longer.
+/// How long a connection that was just accepted may take for its first request when the server is told to
+/// stop. The request follows the handshake at once; half of this is still enough over a satellite, and double
+/// keeps a server with an idle connection longer.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs tasks of HTTP/2 on this thread.
+/// Runs HTTP/2's tasks on this thread.
 #[derive(Clone, Copy, Debug)]
 struct Here;
 
@@ -91,7 +94,7 @@ pub(crate) fn run(sockets: Vec<std::net::TcpListener>, shared: &Arc<Shared>, sto
     let accepting = local.run_until(async {
         let accept = |socket| tokio::task::spawn_local(accept(socket, shared.clone(), stopped.clone()));
         for accepting in sockets.into_iter().map(accept).collect::<Vec<_>>() {
-            // Ends with an error only if it panics, and then the others go on.
+            // A loop returns an error only if it panics; then the others go on.
             let _ = accepting.await;
         }
     });
@@ -141,7 +144,7 @@ async fn accept(socket: std::net::TcpListener, shared: Arc<Shared>, mut stopped:
                 Counters::one(&shared.counters.connections);
                 tokio::task::spawn_local(connection(tcp, peer, shared.clone(), stopped.clone(), admitted));
             }
-            // No descriptors left, most likely: others must end first.
+            // Most likely no descriptor is left, and other connections must end first.
             Err(error) => {
                 tracing::debug!(%error, "accepting failed");
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -165,7 +168,7 @@ async fn connection(
             let wire = Wire::plain(tcp, outbox.clone(), shared.clone());
             Box::pin(on_http1(wire, peer, &shared, (outbox, true), stopped)).await
         }
-        // Boxed, like all the rest: what an idle connection does not need takes no room in it.
+        // Boxed like all the rest, so that an idle connection does not take its memory.
         Some(config) => Box::pin(over_tls(tcp, peer, &shared, config, outbox, stopped)).await,
     };
     if let Err(error) = result {
@@ -195,8 +198,9 @@ async fn over_tls(
     }
 }
 
-/// Serves a connection. One that is quiet for a while sleeps: hyper's state and buffers, some 16 KiB, are given back, and
-/// made anew when the client says something. Ten thousand idle viewers then cost what their sockets cost.
+/// Serves a connection. If it is quiet for a while it sleeps: hyper's state and buffers, some 16 KiB, are
+/// freed, and made again when the client sends something. Ten thousand idle viewers then cost only their
+/// sockets.
 async fn on_http1(
     mut wire: Wire,
     peer: SocketAddr,
@@ -228,7 +232,7 @@ async fn on_http1(
             tokio::select! {
                 result = &mut *connection => return result,
                 _ = stopped.wait_for(|stop| *stop) => {
-                    // hyper would close one without a request, though it may be on its way.
+                    // hyper would close a connection without a request, though the request may be on its way.
                     let first = poll_fn(|cx| match Pin::new(&mut *connection).poll(cx) {
                         Poll::Ready(result) => Poll::Ready(Some(result)),
                         Poll::Pending if asked.get() => Poll::Ready(None),
@@ -252,10 +256,10 @@ async fn on_http1(
         let Parts { io, read_buf, .. } = connection.into_parts();
         wire = io.into_inner();
         let unread = !read_buf.is_empty();
-        // Empty, it still holds its memory.
+        // An empty buffer still holds its memory.
         drop(read_buf);
         if unread {
-            // Cannot be, of a quiet connection; if it is, its client asks again.
+            // This cannot happen on a quiet connection; if it does, its client repeats the request.
             return Ok(());
         }
         let woken = tokio::select! {
@@ -268,7 +272,7 @@ async fn on_http1(
     }
 }
 
-/// The answer to a request under way.
+/// The future of an answer.
 type Answering = Pin<Box<dyn Future<Output = Result<Response<FileBody>, Infallible>>>>;
 
 async fn on_http2(

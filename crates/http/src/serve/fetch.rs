@@ -1,6 +1,7 @@
-//! Bytes that are not in memory: asked of the engine, and if it passes, read by a helper thread.
+//! Bytes that are not in memory: requested from the engine, and read by a helper thread if the engine passes.
 //!
-//! An event loop awaits either. A request whose client has gone is withdrawn from the engine when its future is dropped.
+//! An event loop awaits both. If a client goes away, its future is dropped, and the request is withdrawn from
+//! the engine.
 
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -22,16 +23,17 @@ use super::counters::Counters;
 use super::tree::Opened;
 use crate::range::Span;
 
-/// Most bytes a helper thread reads at once; they are held until they are sent.
+/// Most bytes that a helper thread reads at once; they stay in memory until they are sent.
 pub(crate) const HELPER_BYTES: u64 = 256 << 10;
 
 /// Most bytes of one read past the page cache.
 const PAST_BYTES: u64 = 1 << 20;
 
-/// `RWF_DONTCACHE` (Linux 6.14): what the read brings in leaves again, what was there stays. rustix does not name it yet.
+/// `RWF_DONTCACHE` (Linux 6.14): pages that the read brings in leave again, pages that were there stay.
+/// rustix does not have it yet.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
-/// Set once the kernel or the file system has refused it; what was read is then dropped by advice.
+/// Set once the kernel or the file system has refused it; pages are then dropped by advice.
 static NO_DONTCACHE: AtomicBool = AtomicBool::new(false);
 
 /// Reads without leaving anything in the page cache, waiting for the disk.
@@ -50,7 +52,7 @@ pub(crate) fn read_past(file: &Opened, parts: &mut [IoSliceMut<'_>], offset: u64
     Ok(got)
 }
 
-/// How long a disk may take for that; then the answer is broken off.
+/// Longest wait for such a read; then the answer is broken off.
 const DISK_PATIENCE: Duration = Duration::from_secs(90);
 
 /// Withdraws a request when no client waits for it any more.
@@ -67,7 +69,7 @@ impl Drop for Withdraw<'_> {
     }
 }
 
-/// Has the engine bring in bytes. Whether they are in memory now.
+/// Has the engine bring bytes into memory. Returns whether they are there now.
 pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand: ClientDemand) -> bool {
     let (tell, told) = oneshot::channel();
     let answer = Box::new(move |answer: Completion<'_>| {
@@ -118,8 +120,8 @@ pub(crate) async fn read(shared: &Shared, file: &Arc<Opened>, offset: u64, len: 
     Ok(bytes)
 }
 
-/// The same, leaving nothing in the page cache, and no more than two at a time: these reads do not stand in the
-/// engine's queue, and many at once would make the disk seek between them.
+/// The same, without leaving anything in the page cache, and at most two at a time: these reads are not in
+/// the engine's queue, and many at once would make the disk seek between them.
 pub(crate) async fn past(shared: &Shared, file: &Arc<Opened>, offset: u64, len: u64) -> io::Result<Bytes> {
     let _waits = shared.waits.begin();
     let _turn = shared.past.acquire().await;
@@ -144,7 +146,7 @@ async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::R
                 Ok(n) => got += n,
                 Err(Errno::INTR) => {}
                 Err(e) if got == 0 => return Err(io::Error::from(e)),
-                // What came before the error is sent; it is met again at its own place.
+                // The bytes before the error are sent; the next read meets the error again.
                 Err(_) => break,
             }
         }

@@ -1,4 +1,5 @@
-//! A folder's content as a page. Made by a helper thread: reading a directory may wait for the disk.
+//! The content of a folder as a page. A helper thread makes it, because reading a directory may wait for the
+//! disk.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -15,8 +16,8 @@ use crate::path::encode_segment;
 /// Most entries shown. A longer page helps no reader and takes memory.
 const ENTRIES_MAX: usize = 10_000;
 
-/// The page for an open folder shown as `title`. It lists what can be fetched: each name is opened as for a request, so
-/// it shows nothing that lies outside of the tree or may not be read.
+/// The page of an open folder with this `title`. It lists what can be fetched: each name is opened as for a
+/// request, so nothing outside of the tree, and nothing that may not be read, is shown.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -93,7 +94,7 @@ mod tests {
         assert!(!page.contains("secret") && !page.contains("dangling"), "{page}");
     }
 
-    /// Whether a name leads out of the tree is decided by the kernel, in the listing as for a request.
+    /// The kernel decides whether a name leads out of the tree, in the listing as for a request.
     #[test]
     fn nothing_is_told_of_what_lies_outside_or_cannot_be_fetched() {
         use std::os::unix::fs::symlink;

@@ -3,17 +3,18 @@
 //! ```text
 //!  listener --- loop (core 0): accept, TLS, HTTP, sendfile ---+
 //!  listener --- loop (core 1)            ...                  +--- engine: reader of each disk
-//!   (one port, SO_REUSEPORT)                                  +--- helper threads: cold lookups, what the engine passes
+//!   (one port, SO_REUSEPORT)                                  +--- helper threads: cold lookups, passed reads
 //!                                                             +--- any order: Circus of each disk
 //!                                                             +--- digests: one thread, after all of these
 //! ```
 //!
-//! Every loop has a listening socket of its own on the same port; the kernel spreads connections over them. A connection
-//! then stays with its loop, so nothing of it is shared, locked or handed over. The price is that connections are spread
-//! by hash and not by load, which evens out with the hundreds of clients this server is for.
+//! Every loop has a listening socket of its own on the same port; the kernel spreads connections over them. A
+//! connection stays with its loop, so nothing of it is shared, locked or handed over. In return, connections
+//! are spread by hash and not by load, which evens out with hundreds of clients.
 //!
-//! Sockets that the service manager passes are one each: all loops listen at them, each connection wakes all
-//! loops, and the first takes it. What waits in their queue when this server ends is the next one's.
+//! Of the sockets that the service manager passes, each is shared by all loops: each connection wakes all
+//! loops, and the first takes it. Connections in their queue when this server ends are served by the next
+//! one.
 
 mod answer;
 mod any_order;
@@ -64,7 +65,7 @@ use self::waits::Waits;
 pub use self::wire::Patience;
 use crate::range::Span;
 
-/// How a server is set up.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Folders whose files are served; the first that has a name wins.
@@ -75,7 +76,7 @@ pub struct ServerSettings {
     pub tls: Option<tls::TlsFiles>,
     /// Event loops.
     pub loops: usize,
-    /// Helper threads of each loop, for what may wait for a disk outside of the engine.
+    /// Helper threads of each loop, for calls outside of the engine that may wait for a disk.
     pub helpers: usize,
     /// Serve names that begin with a dot.
     pub hidden: bool,
@@ -99,7 +100,7 @@ pub struct ServerSettings {
     pub patience: Patience,
     /// How long answers under way may go on after the server is told to stop.
     pub grace: Duration,
-    /// Largest file of which a digest is made.
+    /// Largest file whose digest is computed.
     pub digest_max: Bytes,
     /// Downloads in any order; `None`: not offered.
     pub any_order: Option<seekless_reorder::Config>,
@@ -122,13 +123,13 @@ pub(crate) struct Shared {
     pub(crate) waits: Arc<Waits>,
     pub(crate) any_order: Option<AnyOrder>,
     pub(crate) coordinate: Option<Coordinate>,
-    /// Turns of reads past the page cache.
+    /// Permits for reads past the page cache.
     pub(crate) past: tokio::sync::Semaphore,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     /// Connections that went to sleep since the heap was last trimmed.
     pub(crate) slept: AtomicU64,
-    /// Files that the engine was asked about and still keeps open: only of those does it want to hear of reads
-    /// that hit.
+    /// Files that were requested from the engine and that it still keeps open: it needs reports of hits only
+    /// for them.
     followed: Mutex<FilesUsed>,
 }
 
@@ -139,13 +140,13 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// The engine was asked about this file.
+    /// This file was requested from the engine.
     pub(crate) fn follow(&self, file: &Opened) {
         lock(&self.followed).asked(file.id, Instant::now());
     }
 
-    /// Bytes of a file were sent, or copied to be sent: the stream moved on, and its next piece may be due. Not before: what has
-    /// been read may be given back.
+    /// Bytes of a file were sent, or copied to be sent: the stream moved on, and its next piece may be due.
+    /// It must not be called earlier, because bytes that were read may be given back.
     pub(crate) fn moved_on(&self, file: &Opened, offset: u64, len: u64) {
         if len == 0 || !self.engine.settings().hears_hits() {
             return;
@@ -155,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// A cache above has these bytes, or will in a moment.
+    /// A cache above has these bytes, or will have them soon.
     pub(crate) fn sent_up(&self, file: &Opened, span: Span) {
         let Some(coordinate) = &self.coordinate else { return };
         coordinate.sent(file.id, span, |file, span| {
@@ -164,7 +165,8 @@ impl Shared {
         });
     }
 
-    /// An answer is broken off because its file cannot be sent on: the client sees that it is not whole, the operator why.
+    /// An answer is broken off because its file cannot be sent on. The client sees that it is incomplete, and
+    /// the log says why.
     pub(crate) fn broken_off(&self, file: &Opened, error: &io::Error) {
         Counters::one(&self.counters.answers_broken);
         tracing::warn!("{file}: an answer was broken off: {error}");
@@ -193,12 +195,12 @@ impl Server {
     /// Opens the folders, the log and the port, and starts the loops.
     ///
     /// # Errors
-    /// Any of these cannot be had, or a certificate is of no use.
+    /// One of these cannot be used, or a certificate is invalid.
     pub fn start(settings: ServerSettings) -> Result<Server, Fault> {
         Server::start_at(settings, Vec::new())
     }
 
-    /// The same at sockets that listen already; if there is none, at a port of its own.
+    /// The same at sockets that listen already; without any, at a port of its own.
     ///
     /// # Errors
     /// Those of [`Server::start`].
@@ -215,7 +217,7 @@ impl Server {
         let (sockets, addresses) =
             if sockets.is_empty() { listen(settings.listen, loops)? } else { shared_out(sockets, loops)? };
         let (stop, stopped) = watch::channel(false);
-        // Where the limit cannot be read, a small machine's.
+        // If the limit cannot be read, that of a small machine is assumed.
         let memory = page_cache_limit().unwrap_or(512 << 20);
         let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.policy.prefetch.0);
         let mut engine = settings.engine.clone();
@@ -274,8 +276,8 @@ impl Server {
         self.addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Opens the log anew and reads the certificates again. Connections go on; a certificate that is of no use is reported
-    /// and the old one kept.
+    /// Opens the log again and reads the certificates again. Connections go on. An invalid certificate is
+    /// reported, and the old one kept.
     ///
     /// # Errors
     /// What is wrong with the certificate.
@@ -290,18 +292,18 @@ impl Server {
         Ok(())
     }
 
-    /// Whether every event loop lives.
+    /// Whether every event loop runs.
     pub fn is_whole(&self) -> bool {
         self.loops.iter().all(|event_loop| !event_loop.is_finished())
     }
 
-    /// What a scrape is answered from.
+    /// The source of the metrics.
     pub fn source(&self) -> seekless_frontend::metrics::Source {
         let (shared, started) = (self.shared.clone(), Instant::now());
         Arc::new(move || Some(observation(&shared, started)))
     }
 
-    /// What it counts.
+    /// Its counters.
     pub fn report(&self) -> Value {
         json!({
             "listen": self.places(),
@@ -311,7 +313,7 @@ impl Server {
         })
     }
 
-    /// Takes no more connections, lets answers under way end (for the grace period) and returns the final report.
+    /// Accepts no more connections, lets answers end (for the grace period) and returns the final report.
     pub fn stop(mut self) -> Value {
         let _ = self.stop.send(true);
         for event_loop in self.loops.drain(..) {
@@ -357,7 +359,7 @@ fn listen(address: SocketAddr, count: usize) -> Result<Sockets, Fault> {
         };
         Fault::new(exit, format!("cannot listen on {address}: {e}; give another --listen"))
     };
-    // With SO_REUSEPORT the kernel does not report that another server of ours has the port.
+    // With SO_REUSEPORT the kernel does not report that another server of the same user has the port.
     let probe = TcpListener::bind(address).map_err(fault)?;
     let address = probe.local_addr().map_err(fault)?;
     drop(probe);

@@ -1,16 +1,16 @@
-//! The download page (`--download-page`): three small files of our own under a name no served file can have without
-//! `--hidden`, and which even then goes first.
+//! The download page (`--download-page`): three small files under a name that no served file can have without
+//! `--hidden`, and that takes precedence with it.
 
 use bytes::Bytes;
 
-/// Where it is.
+/// Its path.
 pub(super) const PREFIX: &str = "/.seekless/";
 
-/// What a browser may do on the page: our own scripts, requests to this server, nothing else.
+/// What the page may do in a browser: run our own scripts and send requests to this server.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; \
                                  base-uri 'none'; form-action 'none'";
 
-/// The content type and text of one of its files, by the path that was asked for.
+/// The content type and text of one of its files, by the requested path.
 pub(super) fn file(path: &str) -> Option<(&'static str, Bytes)> {
     let (kind, text): (_, &'static str) = match path.strip_prefix(PREFIX)? {
         "" => ("text/html; charset=utf-8", include_str!("page/index.html")),

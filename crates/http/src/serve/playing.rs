@@ -24,7 +24,8 @@ impl Playing {
         Playing { began, playback }
     }
 
-    /// For `len` bytes asked for at `now`, after `sent` of the answer; `told` is the file's bitrate, where it is known.
+    /// For `len` bytes requested at `now`, after `sent` bytes of the answer; `told` is the file's bitrate, if
+    /// known.
     pub(crate) fn demand(&self, now: Instant, told: Option<u64>, sent: u64, len: u64) -> ClientDemand {
         let bitrate = self.playback.bitrate.or(told).filter(|rate| *rate > 0);
         let played = |bytes: u64| bitrate.map(|rate| Duration::from_secs_f64(bytes as f64 / rate as f64));

@@ -1,9 +1,10 @@
-//! What can be sent without waiting for a disk.
+//! Which bytes can be sent without waiting for a disk.
 //!
-//! `cachestat` tells in 0.6 us whether pages are there, but counts pages still being read as well, and sending those would
-//! wait. So one byte in every 128 KiB, and the last, is read with `RWF_NOWAIT` besides: on a page that is there but not
-//! read yet that returns at once and starts nothing. Reads of a piece complete in file order, so pages between two that are
-//! ready are ready too, nearly always; the calls that send are timed, and the count of slow ones says how nearly.
+//! `cachestat` tells in 0.6 us whether pages are in memory, but it also counts pages that are still being
+//! read, and sending those would wait. So one byte in every 128 KiB, and the last, is read with `RWF_NOWAIT`
+//! as well: on a page that is still being read, this returns at once and starts nothing. Reads of a piece
+//! complete in file order, so pages between two that are ready are nearly always ready too. The calls that
+//! send are timed, and slow ones are counted.
 
 use std::cell::RefCell;
 use std::io::IoSliceMut;
@@ -19,15 +20,15 @@ use super::tree::Opened;
 /// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// So many bytes from the offset on; at least one.
+    /// This many bytes from the offset on; at least one.
     Bytes(u64),
-    /// Not the first byte.
+    /// Not even the first byte.
     No,
-    /// The kernel tells only owners of the file; trying to read is the only way to know.
+    /// The kernel tells only owners of the file; a read has to be tried.
     Unknown,
 }
 
-/// How many of `len` bytes from `offset` can be sent at once.
+/// How many of `len` bytes from `offset` on can be sent at once.
 pub(crate) fn ready(file: &Opened, offset: u64, len: u64) -> Ready {
     match resident_prefix(file.as_fd(), offset, len) {
         Ok(0) => Ready::No,
@@ -39,8 +40,8 @@ pub(crate) fn ready(file: &Opened, offset: u64, len: u64) -> Ready {
     }
 }
 
-/// Longest copy, where sendfile cannot be used: several TLS records, and small enough to stay in a core's cache until they
-/// are encrypted.
+/// Longest copy, if sendfile cannot be used: several TLS records, and small enough to stay in a core's cache
+/// until they are encrypted.
 pub(crate) const COPY_MAX: usize = 64 << 10;
 
 /// Most buffers an event loop keeps for the next copies.
@@ -51,7 +52,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer that goes back to its loop's spare ones.
+/// A buffer that returns to its loop's spare buffers.
 struct Copy {
     buffer: Box<[u8]>,
     len: usize,
@@ -66,7 +67,7 @@ impl AsRef<[u8]> for Copy {
 impl Drop for Copy {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        // A thread that ends has no spare ones any more.
+        // A thread that ends has no spare buffers any more.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < SPARE_MAX {
@@ -76,10 +77,11 @@ impl Drop for Copy {
     }
 }
 
-/// Reads what is in memory at `offset`, at most `most` bytes and [`COPY_MAX`], without waiting; `None` if that is nothing.
+/// Reads what is in memory at `offset`, at most `most` bytes and [`COPY_MAX`], without waiting; `None` if
+/// that is nothing.
 ///
 /// # Errors
-/// The disk's, or the end of the file where there should be none.
+/// A read error of the disk, or the end of the file where data should be.
 pub(crate) fn read_ready(file: &Opened, offset: u64, most: usize) -> std::io::Result<Option<Bytes>> {
     let buffer = SPARE.with(|spare| spare.borrow_mut().pop());
     let buffer = buffer.unwrap_or_else(|| vec![0; COPY_MAX].into_boxed_slice());
@@ -94,7 +96,7 @@ pub(crate) fn read_ready(file: &Opened, offset: u64, most: usize) -> std::io::Re
                 return Ok(Some(Bytes::from_owner(copy)));
             }
             Err(Errno::INTR) => {}
-            // EOPNOTSUPP: this file system has no way to ask.
+            // EOPNOTSUPP: this file system does not support RWF_NOWAIT.
             Err(Errno::AGAIN | Errno::OPNOTSUPP) => return Ok(None),
             Err(e) => return Err(e.into()),
         }

@@ -1,7 +1,8 @@
-//! Whether an HTTP/2 client takes what it is sent.
+//! Whether an HTTP/2 client takes the data that it is sent.
 //!
-//! Flow control lets a client keep answers open for ever while it says, by PINGs, that it is there, and the socket shows nothing of it:
-//! it always has room. So the bytes of DATA frames are counted where they leave for the client, against what the answers handed over.
+//! By flow control a client can keep answers open for ever while it proves by PINGs that it is there, and the
+//! socket does not show it: it always has room. So the bytes of DATA frames are counted where they are sent
+//! to the client, and compared with what the answers handed over.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -15,14 +16,14 @@ const DATA: u8 = 0;
 /// The answers of one connection.
 #[derive(Debug)]
 pub(crate) struct SendProgress {
-    /// Answers that have not been handed over whole.
+    /// Answers that have not been handed over completely.
     under_way: Cell<usize>,
     /// Of them, those that wait for the disk.
     at_disk: Cell<usize>,
-    /// Bytes that have been handed over and not sent. Those of a stream that was reset stay; a connection that is idle then is
-    /// ended somewhat early.
+    /// Bytes that have been handed over and not sent. Those of a stream that was reset stay counted; if the
+    /// connection is idle then, it is ended somewhat early.
     waiting: Cell<u64>,
-    /// When something was last sent, or nothing was to be.
+    /// When data was last sent, or when there last was none to send.
     last: Cell<Instant>,
     frames: RefCell<Frames>,
 }
@@ -40,7 +41,7 @@ impl Default for SendProgress {
 }
 
 impl SendProgress {
-    /// Whether there has been something for the client for so long, and it took nothing.
+    /// Whether there was data for the client for this long, and it took nothing.
     pub(crate) fn stalled(&self, patience: Duration) -> bool {
         let something = self.under_way.get() > 0 || self.waiting.get() > 0;
         something && self.at_disk.get() == 0 && self.last.get().elapsed() >= patience
@@ -53,12 +54,12 @@ impl SendProgress {
         }
     }
 
-    /// An answer has been handed over, or given up.
+    /// An answer has been handed over completely, or given up.
     pub(crate) fn ends(&self) {
         self.under_way.set(self.under_way.get().saturating_sub(1));
     }
 
-    /// An answer begins or ends to wait for the disk.
+    /// An answer begins or stops waiting for the disk.
     pub(crate) fn at_disk(&self, waits: bool) {
         let now = self.at_disk.get();
         self.at_disk.set(if waits { now + 1 } else { now.saturating_sub(1) });
@@ -70,7 +71,7 @@ impl SendProgress {
         self.waiting.set(self.waiting.get().saturating_add(bytes));
     }
 
-    /// Bytes of the connection have left for the client.
+    /// Bytes of the connection have been sent to the client.
     pub(crate) fn sent(&self, bytes: &[u8]) {
         let data = self.frames.borrow_mut().data_in(bytes);
         if data > 0 {
@@ -80,13 +81,13 @@ impl SendProgress {
     }
 }
 
-/// Where in the sequence of frames a connection is.
+/// The position of a connection in the sequence of frames.
 #[derive(Debug, Default)]
 struct Frames {
     head: [u8; HEAD],
-    /// Bytes of the head so far.
+    /// Bytes of the frame's header so far.
     have: usize,
-    /// Bytes of the payload that are to come.
+    /// Remaining bytes of the payload.
     left: usize,
 }
 

@@ -8,10 +8,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use seekless_base::{Exit, Fault};
 
-/// Where they are.
+/// Paths of certificate and key.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// PEM: the server's certificate first, then those that lead to its authority.
+    /// PEM: the server's certificate first, then the chain to its authority.
     pub certificates: PathBuf,
     /// PEM.
     pub key: PathBuf,

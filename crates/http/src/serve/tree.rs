@@ -1,8 +1,8 @@
 //! The served folders, and opening what lies below them.
 //!
-//! `openat2` with `RESOLVE_BENEATH` lets no symbolic link lead out of a folder, even if it is changed meanwhile. With
-//! `RESOLVE_CACHED` it also never reads a directory from disk: an event loop tries that first, and only what the kernel
-//! cannot look up in memory is opened by a helper thread.
+//! `openat2` with `RESOLVE_BENEATH` lets no symbolic link lead out of a folder, even if it is changed
+//! meanwhile. With `RESOLVE_CACHED` it also never reads a directory from disk: an event loop tries that
+//! first, and a helper thread opens only what the kernel cannot look up in memory.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,8 @@ use seekless_policy::FileId;
 
 use crate::conditional::is_settled;
 
-/// How often a lookup is repeated that a rename elsewhere has disturbed (`RESOLVE_BENEATH` then says EAGAIN).
+/// How often a lookup is repeated after a concurrent rename disturbed it (`RESOLVE_BENEATH` then returns
+/// EAGAIN).
 const LOOKUPS: usize = 8;
 
 /// A regular file, open for reading.
@@ -30,30 +31,30 @@ pub(crate) struct Opened {
     pub(crate) size: u64,
     /// Time of last change, seconds and nanoseconds.
     pub(crate) modified: (i64, u32),
-    /// The first and the last that was seen of its bytes on their way to a client.
+    /// The first and the last marks of its bytes on their way to a client.
     marks: Mutex<Vec<Mark>>,
 }
 
-/// A write stamps its file first and makes it longer then. A file with another time and no other length may
-/// be on its way there for this long. At half of it a write that waits for memory is taken for another
-/// version; at double, an answer of another version goes on for longer where its marks have left memory.
+/// A write changes the time of its file first and its length later. A file with a new time and the same
+/// length may be growing for this long. At half of this, a write that waits for memory counts as another
+/// version; at double, an answer of another version goes on for longer if its marks have left memory.
 const CHANGING: Duration = Duration::from_millis(200);
 
-/// Whether a time is no further in the past.
+/// Whether a time lies within this duration before now.
 fn is_younger(seconds: i64, nanoseconds: impl TryInto<u32>, than: Duration) -> bool {
     let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(seconds), nanoseconds.try_into()) else {
         return false;
     };
     let at = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
-    // The kernel's stamps are up to a tick behind the clock, never before it.
+    // The kernel's timestamps are up to a tick behind the clock, never ahead of it.
     at.elapsed().is_ok_and(|age| age < than)
 }
 
-/// Bytes of a mark. At half of them, text that repeats itself looks like other text sooner; at double a mark
-/// takes two lines of a processor's cache more.
+/// Bytes of a mark. At half of this, repetitive text is mistaken sooner; at double, a mark takes two more
+/// cache lines.
 const MARK_BYTES: usize = 64;
 
-/// Some bytes of a file at their place.
+/// Some bytes of a file and their offset.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: u64,
@@ -61,14 +62,14 @@ struct Mark {
 }
 
 impl Mark {
-    /// What is at this place; with `NOWAIT`, if it is in memory.
+    /// The bytes at this offset; with `NOWAIT` only if they are in memory.
     fn of(file: &OwnedFd, at: u64, how: ReadWriteFlags) -> Option<Mark> {
         let mut bytes = [0; MARK_BYTES];
         let read = rustix::io::preadv2(file, &mut [io::IoSliceMut::new(&mut bytes)], at, how);
         (read == Ok(MARK_BYTES)).then_some(Mark { at, bytes })
     }
 
-    /// Whether the place has these bytes. What cannot be looked at is taken for unchanged.
+    /// Whether the file has these bytes at this offset. If they cannot be read, they count as unchanged.
     fn is_there(&self, file: &OwnedFd, how: ReadWriteFlags) -> bool {
         Mark::of(file, self.at, how).is_none_or(|now| now.bytes == self.bytes)
     }
@@ -83,14 +84,14 @@ impl Opened {
         (self.id, self.size, self.modified)
     }
 
-    /// Whether its bytes are still those that were there when it was opened: an answer of two versions is
-    /// worse than no answer. A log, a recording or a segment of a live stream grows at its end, and its old
-    /// bytes stay. The marks of a file tell that from a file that was written again and is longer.
+    /// Whether the file's bytes are still those that were there when it was opened: an answer of two versions
+    /// is worse than no answer. A log, a recording or a segment of a live stream grows at its end, and its
+    /// old bytes stay. The marks of a file tell that from a file that was rewritten and is longer.
     pub(crate) fn unchanged(&self) -> bool {
         self.looks_unchanged(ReadWriteFlags::NOWAIT)
     }
 
-    /// The same, where the disk may be waited for: what has left memory is looked at as well.
+    /// The same, if the disk may be waited for: bytes that have left memory are compared as well.
     pub(crate) fn unchanged_on_disk(&self) -> bool {
         self.looks_unchanged(ReadWriteFlags::empty())
     }
@@ -112,7 +113,7 @@ impl Opened {
         self.keep(at.and_then(|at| Mark::of(&self.fd, at, ReadWriteFlags::NOWAIT)));
     }
 
-    /// The same of bytes that were read, the last of them before `end`.
+    /// The same for bytes that were read, the last of them before `end`.
     pub(crate) fn mark_read(&self, end: u64, read: &[u8]) {
         let mark =
             |bytes: &[u8; MARK_BYTES]| Some(Mark { at: end.checked_sub(MARK_BYTES as u64)?, bytes: *bytes });
@@ -126,13 +127,13 @@ impl Opened {
         marks.push(mark);
     }
 
-    /// Whether its next change will be seen by its time.
+    /// Whether a later change would get another time.
     pub(crate) fn is_settled(&self) -> bool {
         is_settled(self.modified.0, SystemTime::now())
     }
 }
 
-/// Its path as it is now, for people.
+/// Its path as it is now, for messages.
 impl fmt::Display for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
@@ -154,7 +155,7 @@ pub(crate) fn changed() -> io::Error {
     io::Error::other("it changed while it was sent")
 }
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// A file.
@@ -166,15 +167,15 @@ pub(crate) enum Entry {
 /// Why nothing was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenError {
-    /// Looking it up would have to read a directory: try again where waiting is allowed.
+    /// The lookup has to read a directory: try again where waiting is allowed.
     WouldWait,
     /// 404.
     NotFound,
-    /// 403: not readable, not a file, or a link that leads out.
+    /// 403: not readable, not a file, or a link that leads out of the tree.
     Forbidden,
     /// 503: no descriptors or memory left.
     Exhausted,
-    /// 500: the disk.
+    /// 500: the disk failed.
     Failed(Errno),
 }
 
@@ -192,7 +193,8 @@ impl Tree {
     pub(crate) fn open(roots: &[PathBuf]) -> Result<Tree, Fault> {
         let open = |path: &PathBuf| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            // The dot asks for the right to enter the folder; without it every file there would be a 403.
+            // The dot tests the right to enter the folder; without that right every file there would be a
+            // 403.
             rustix::fs::open(path.join("."), flags, Mode::empty()).map_err(|e| {
                 let exit = if e == Errno::ACCESS { Exit::Permission } else { Exit::Missing };
                 Fault::new(exit, format!("cannot serve {}: {e}; name a folder", path.display()))
@@ -240,7 +242,7 @@ pub(crate) fn open_below(root: BorrowedFd<'_>, path: &Path, waiting: bool) -> Re
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Ok(Entry::Folder(fd)),
         FileType::RegularFile => {
-            // The kernel's own read-ahead is what we do better; a probe that misses must not start it.
+            // The kernel's own read-ahead is switched off, because a probe that misses must not start it.
             let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Random);
             let id = FileId { dev: stat.st_dev, ino: stat.st_ino };
             let modified = (stat.st_mtime, stat.st_mtime_nsec as u32);
@@ -263,7 +265,8 @@ fn refusal(error: Errno) -> OpenError {
     }
 }
 
-/// Whether this machine has `openat2` (Linux 5.6; some sandboxes hide it). Without it nothing can be served safely.
+/// Whether this machine has `openat2` (Linux 5.6; some sandboxes hide it). Without it nothing can be served
+/// safely.
 pub(crate) fn supported() -> bool {
     rustix::fs::openat2(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
         .is_ok()
@@ -308,7 +311,7 @@ mod tests {
         for name in ["three", "one/x", &"n".repeat(300)] {
             assert_eq!(get(name), Err(OpenError::NotFound), "{name}");
         }
-        // What was just opened is known to the kernel, and need not be waited for.
+        // The kernel has in memory what was just opened, so nothing has to be waited for.
         assert!(matches!(tree.get(Path::new("one"), false), Ok(Entry::File(_)) | Err(OpenError::WouldWait)));
         assert!(Tree::open(&[dir.path().join("none")]).is_err());
     }

@@ -15,7 +15,7 @@ struct State {
     last_ended: Option<Instant>,
 }
 
-/// A read that waits until this is dropped.
+/// A read that counts as waiting until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Waits);
 
@@ -26,7 +26,7 @@ impl Waits {
         Waiting(self)
     }
 
-    /// How long none has waited; `None`: one waits.
+    /// How long no read has waited; `None`: one waits.
     pub(crate) fn quiet_for(&self) -> Option<Duration> {
         let state = lock(&self.0);
         (state.now == 0).then(|| state.last_ended.map_or(Duration::MAX, |at| at.elapsed()))

@@ -1,9 +1,9 @@
-//! The functions of the page cache that stand for its tracepoints where the kernel has none of these (before
-//! 6.11): which ones there are, and how a program finds in their arguments what it records.
+//! The functions of the page cache that replace its tracepoints where the kernel lacks them (before 6.11):
+//! which ones exist, and where their arguments have what a program records.
 //!
 //! A program runs at the entry of a function, before the pages are in memory; otherwise its events are those
-//! of the tracepoints. A read that first asks for what is there without waiting (io_uring) raises two.
-//! Chosen by what the kernel describes ([`crate::btf`]), not by its version.
+//! of the tracepoints. A read that first asks without waiting (io_uring) raises two. The choice depends on
+//! what the kernel describes ([`crate::btf`]), not on its version.
 
 use std::ffi::CStr;
 use std::io;

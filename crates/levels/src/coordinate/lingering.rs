@@ -1,7 +1,7 @@
-//! What was sent up and is not kept, in order of its last use, until its room is wanted.
+//! What was sent up and is not kept, in order of its last use, until its room is needed.
 //!
-//! The memory that [`super::returns`] has no better use for yet holds what was sent last: readers of a file
-//! come in bunches, and the second of a bunch is served from it.
+//! Memory that [`super::returns`] does not need yet holds what was sent last: readers of a file come in
+//! bunches, and the second reader of a bunch is served from it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +17,7 @@ pub struct Lingering<T> {
     bytes: u64,
 }
 
-/// Most entries; beyond, the oldest go whatever room there is. 48 bytes each.
+/// Maximum number of entries; beyond it, the oldest leave whatever room there is. 48 bytes each.
 const ENTRIES_MAX: usize = 1 << 16;
 
 impl<T> Default for Lingering<T> {
@@ -38,8 +38,8 @@ impl<T: Copy + Ord> Lingering<T> {
         self.queue.push_back((name, len, now, self.next));
     }
 
-    /// The range used longest ago, if all of them are more than `room` bytes and it was sent before `before`;
-    /// it does not linger any more.
+    /// The range used longest ago, if all of them have more than `room` bytes and it was sent before
+    /// `before`; it is removed.
     pub fn leaves(&mut self, room: u64, before: Nanos) -> Option<(T, u64)> {
         while let Some(&(name, len, at, number)) = self.queue.front() {
             let void = self.last.get(&name) != Some(&number);
@@ -57,7 +57,7 @@ impl<T: Copy + Ord> Lingering<T> {
         None
     }
 
-    /// Bytes lingering.
+    /// Bytes in the list.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

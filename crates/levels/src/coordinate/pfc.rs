@@ -1,21 +1,21 @@
 //! PFC, the PreFetching-Coordinator (section 3.2, algorithms 1 and 2), with the paper's names.
 //!
 //! PFC watches the requests of the upper level (L1) and the content of the lower cache (L2). A large request
-//! says that L1 already prefetches boldly; blocks stocked behind the request say that L2 does. In both cases
-//! the whole request bypasses L2. Otherwise two lengths are adjusted:
+//! shows that L1 already prefetches aggressively; blocks stocked behind the request show that L2 does. In
+//! both cases the whole request bypasses L2. Otherwise two lengths are adjusted:
 //!
-//! - `bypass_length` grows by one as long as none of the requested blocks was bypassed lately, and falls by
-//!   one when one was and is not in L2's cache: L1 evicted it early.
+//! - `bypass_length` grows by one as long as none of the requested blocks was bypassed recently, and falls by
+//!   one when one was and is not in L2's cache, because L1 evicted it early.
 //! - `readmore_length` becomes `max_rm_size` (the larger of this request and the average) when a requested
 //!   block is missing and lies in the window that a readmore would have fetched, 0 when it is missing and
 //!   does not.
 //!
-//! Two queues of block numbers remember what was bypassed and what a readmore would have brought, each at
-//! most a tenth of the L2 cache.
+//! Two queues of block numbers, each at most a tenth of the L2 cache, remember which blocks were bypassed and
+//! which a readmore would have fetched.
 //!
 //! # Where the pseudo code leaves a choice
 //!
-//! The default is the letter of it; [`PfcParams`] offers the other reading. docs/PFC.md lists the options.
+//! The default follows the text literally; [`PfcParams`] has the alternatives. docs/PFC.md lists the options.
 //!
 //! - *Half the average.* Algorithm 2 and the text both say larger than half the average
 //!   ([`LargeRequest::Half`]): most requests are. The other reading is larger than the average by half
@@ -36,7 +36,7 @@ use crate::recent::RecentBlocks;
 /// When L1's request counts as large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LargeRequest {
-    /// Longer than half the average, to the letter.
+    /// Longer than half the average, as the text says.
     Half,
     /// Longer than one and a half times the average.
     OneAndHalf,
@@ -45,17 +45,17 @@ pub enum LargeRequest {
 /// Parameters of PFC and the reading of its pseudo code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PfcParams {
-    /// The bypass action is used.
+    /// Whether the bypass action is used.
     pub bypass: bool,
-    /// The readmore action is used.
+    /// Whether the readmore action is used.
     pub readmore: bool,
     /// Length of each queue as a part of the L2 cache; the paper uses 0.1.
     pub queue_share: f64,
     /// When a request counts as large.
     pub large_request: LargeRequest,
-    /// A hit in a queue makes the entry the most recent.
+    /// Whether a hit in a queue makes the entry the most recent.
     pub refresh_on_hit: bool,
-    /// `bypass_length` is kept within the present request.
+    /// Whether `bypass_length` is stored cut to the present request.
     pub keep_within_request: bool,
     /// One set of lengths and averages for each context (file or client) instead of one for all.
     pub per_context: bool,
@@ -75,10 +75,10 @@ impl Default for PfcParams {
     }
 }
 
-/// Most contexts with lengths of their own; above it they share (number modulo this).
+/// Maximum number of contexts with lengths of their own; further ones share them (number modulo this).
 const CONTEXTS_MAX: u32 = 1 << 20;
 
-/// What algorithm 2 sets.
+/// The values that algorithm 2 sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PfcState {
     /// Blocks from the start of a request that go past the native side.
@@ -91,7 +91,7 @@ pub struct PfcState {
     pub blocks: u64,
 }
 
-/// Which way through algorithm 2 requests took. The first three add up to all of them.
+/// Which branch of algorithm 2 the requests took. The first three add up to all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PfcCounts {
     /// Bypassed whole because they were large.
@@ -100,8 +100,7 @@ pub struct PfcCounts {
     pub stocked: u64,
     /// Neither: the lengths were adjusted.
     pub adjusted: u64,
-    /// Of the adjusted, those that hit the readmore queue and missed L2: the only ones that set
-    /// readmore_length.
+    /// Of the adjusted ones, those that hit the readmore queue and missed L2. Only these set readmore_length.
     pub readmore_set: u64,
 }
 
@@ -128,7 +127,7 @@ impl Pfc {
         }
     }
 
-    /// Which way requests took so far.
+    /// Which branch requests took so far.
     pub fn counts(&self) -> PfcCounts {
         self.counts
     }
@@ -142,7 +141,7 @@ impl Pfc {
         if self.params.per_context { (context % CONTEXTS_MAX) as usize } else { 0 }
     }
 
-    /// Algorithm 1, PFC_Process_Req, but for the processing itself, which is the level's. `holds`: whether
+    /// Algorithm 1, PFC_Process_Req, without the processing itself, which the level does. `holds`: whether
     /// the L2 cache has a block.
     pub fn decide(&mut self, request: &LevelRequest, holds: impl Fn(u64) -> bool) -> Split {
         let slot = self.slot(request.context);

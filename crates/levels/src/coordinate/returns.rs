@@ -1,30 +1,31 @@
-//! What a lower level keeps when the level above it keeps what it fetches: what returns, and nothing else.
+//! Decides what a lower level keeps below a level that keeps what it fetches: only what is requested again.
 //!
-//! PFC's first action is *bypass*: what the upper level is going to hold is not held here a second time
-//! (\[P\] 3.1, "exclusive caching"). How much to bypass it learns from what comes back: a block that was
-//! bypassed and is asked for again was evicted above before its time. Its rules speak of requests of varying
-//! length, as the upper level's prefetcher makes them. A cache over HTTP that fetches slices makes requests
-//! of one length, all "large" to the letter, so all of them would go past this level for ever.
+//! PFC's first action is *bypass*: what the upper level will hold is not held here a second time (\[P\] 3.1,
+//! "exclusive caching"). It learns how much to bypass from repeated requests: a block that was bypassed and
+//! is requested again was evicted above too early. Its rules expect requests of varying length, as the upper
+//! level's prefetcher makes them. A cache over HTTP that fetches slices makes requests of one length. By the
+//! rules all of them are "large", so all would bypass this level for ever.
 //!
-//! This coordinator keeps the intent and takes the evidence of returns alone. Every request that arrives is a
-//! miss of the upper level. Per *unit* (a file, or 16 MiB of a longer one) it counts how often the unit was
-//! asked for over, with exponential decay. The units asked for most often, as many as this level can hold,
-//! are *kept*: they stay here. All others are *passed*: given back when they have been sent. A kept unit has
-//! an advantage over one that is not ([`ReturnsParams::stick`]), so units of equal standing do not take
-//! turns, which would bring each in only to throw it out.
+//! This coordinator has the same aim, and uses only the evidence of repeated requests. Every request that
+//! arrives is a miss of the upper level. For each *unit* (a file, or 16 MiB of a longer one) it counts
+//! repeated requests, with exponential decay. The units with most of them, as many as this level can hold,
+//! are *kept*. All others are *passed*: given back when they have been sent. A kept unit has an advantage
+//! over one that is not ([`ReturnsParams::stick`]), so that units of equal rank do not evict one another in
+//! turn.
 //!
-//! With a large upper cache above a small lower one in LRU order, nothing that was sent up comes back before
-//! it has been pushed out here. Keeping a fixed part answers that part; keeping everything answers nothing.
+//! If the upper cache is large and the lower one small and in LRU order, what was sent up is evicted here
+//! before it is requested again. Keeping a fixed part answers requests for that part; keeping everything
+//! answers none.
 //!
-//! Where requests are better told by how recent than by how frequent they are, keeping everything in order of
-//! use answers more. So both are reckoned all the time, over the requests as they come: what units kept have
-//! answered, and what a list of the most recent blocks would have ([`RECENT_SHARE`] of the memory). While the
-//! list does better by a twentieth, nothing is given back.
+//! If recent blocks predict requests better than frequent ones, keeping everything in order of use answers
+//! more. So both are computed all the time, with the requests as they come: what kept units have answered,
+//! and what a list of the most recent blocks ([`RECENT_SHARE`] of the memory) would have answered. While the
+//! list is better by a twentieth, nothing is given back.
 //!
-//! What this level can hold is not known but found: a unit that was kept, has been sent whole and is not in
-//! memory any more says that too much is kept ([`Returns::lost`]). The share then shrinks by a tenth; without
-//! such losses it grows slowly, up to 45 hundredths of the memory. What is sent and not kept lingers in the
-//! room that is left ([`Returns::room`]) beside what is read ahead.
+//! The capacity of this level is not known, so it is learnt. If a unit that was kept and sent completely is
+//! not in memory any more, too much is kept ([`Returns::lost`]). The share then shrinks by a tenth; without
+//! such losses it grows slowly, up to 45 hundredths of the memory. Bytes that were sent and are not kept stay
+//! in the remaining room ([`Returns::room`]) beside what is read ahead.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -39,10 +40,10 @@ pub struct ReturnsParams {
     /// Bytes requested after which a past request counts half, in multiples of the memory. In a model of 118
     /// equal or Zipf-popular files below two sizes of upper cache, 6 to 60 gave the same within 3 %.
     pub half_life: f64,
-    /// How much more another unit must be asked for to displace a kept one. At least 1. 1.3 to 4 gave the
-    /// same within 3 % in that model.
+    /// How much more often another unit must be requested to displace a kept one. At least 1. 1.3 to 4 gave
+    /// the same within 3 % in that model.
     pub stick: f64,
-    /// Units counted at once; the least asked for are forgotten. 64 bytes each.
+    /// Maximum number of counted units; those with the fewest requests are forgotten. 64 bytes each.
     pub units_max: usize,
 }
 
@@ -52,27 +53,27 @@ impl Default for ReturnsParams {
     }
 }
 
-/// Part of the memory for kept units at first, at most and at least.
+/// Part of the memory for kept units: initial, maximum and minimum.
 const SHARE_FIRST: f64 = 0.3;
 const SHARE_MOST: f64 = 0.45;
 const SHARE_LEAST: f64 = 0.05;
-/// Of what kept units were asked for over again, so much may be lost.
+/// Part of the repeated requests of kept units that may be lost.
 const LOST_MAX: f64 = 0.05;
-/// Looked at whenever so much of the memory has been asked for of kept units over again.
+/// The share is adjusted whenever this part of the memory was requested again from kept units.
 const LOOK_EVERY: f64 = 0.25;
-/// What becomes of the share.
+/// Factors on the share.
 const SHRUNK: f64 = 0.9;
 const GROWN: f64 = 0.02;
 
-/// Part of the memory that would hold what was last used, if nothing were given back; the rest holds what is
-/// read ahead.
+/// Part of the memory that would hold the most recent blocks if nothing were given back; the rest is for
+/// read-ahead.
 pub const RECENT_SHARE: f64 = 0.6;
 /// Unit of that list, bytes.
 const RECENT_BLOCK: u64 = 64 << 10;
-/// By how much it must be better.
+/// Factor by which it must be better.
 const RECENT_BETTER: f64 = 1.05;
 
-/// A unit: file (a number of the caller's) and which unit of it.
+/// A unit: a file (by the caller's number) and an index in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnitId {
     /// The caller's number of the file.
@@ -84,10 +85,10 @@ pub struct UnitId {
 #[derive(Clone, Copy, Debug, Default)]
 struct Unit {
     size: u64,
-    /// Times asked for over, in the growing currency of [`Returns::worth`].
+    /// Number of repeated requests, in the growing unit of [`Returns::worth`].
     score: f64,
     kept: bool,
-    /// Bytes sent since it is kept: from `size` on it should be here whole.
+    /// Bytes sent since it is kept: from `size` on all of it should be in memory.
     sent: u64,
 }
 
@@ -98,14 +99,15 @@ pub struct Returns {
     memory: u64,
     share: f64,
     units: BTreeMap<UnitId, Unit>,
-    /// Worth of a request of now: grows, which is the decay of those before.
+    /// Weight of a request now. It grows, which makes earlier ones decay.
     worth: f64,
     /// Bytes until the units are ranked again.
     until_ranked: u64,
-    /// Asked for over again of kept units since the share was last looked at, and of it not in memory.
+    /// Bytes requested again from kept units since the share was last adjusted, and those of them not in
+    /// memory.
     again: u64,
     lost: u64,
-    /// The most recent blocks, and what each of the two ways has answered lately, bytes.
+    /// The most recent blocks, and how many bytes each of the two ways has answered recently.
     recent: RecentBlocks,
     by_recency: f64,
     by_return: f64,
@@ -113,7 +115,7 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// For a level of `memory` bytes; at least one unit is kept.
+    /// For a level with `memory` bytes; at least one unit is kept.
     pub fn new(params: ReturnsParams, memory: u64) -> Returns {
         let params = ReturnsParams {
             unit: params.unit.clamp(1 << 20, 1 << 30),
@@ -142,22 +144,22 @@ impl Returns {
         }
     }
 
-    /// Bytes of kept units, at most.
+    /// Maximum bytes of kept units.
     pub fn capacity(&self) -> u64 {
         ((self.memory as f64 * self.share) as u64).max(self.params.unit)
     }
 
-    /// Bytes of what was sent and is not kept that may linger.
+    /// Bytes that were sent, are not kept and may stay.
     pub fn room(&self) -> u64 {
         ((self.memory as f64 * RECENT_SHARE) as u64).saturating_sub(self.kept)
     }
 
-    /// Bytes of the units kept now.
+    /// Bytes of the kept units.
     pub fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// Units that `[offset, offset + len)` of a file touches: each with the first byte asked for and the
+    /// The units that `[offset, offset + len)` of a file touches, each with the first requested byte and the
     /// number of bytes.
     pub fn units_of(
         &self,
@@ -178,14 +180,14 @@ impl Returns {
         self.by_recency > RECENT_BETTER * self.by_return
     }
 
-    /// The upper level asks for `len` bytes from `offset` on, within one unit of a file of `file_size`.
-    /// Whether they are to stay.
+    /// The upper level requests `len` bytes from `offset` on, within one unit of a file of `file_size`.
+    /// Returns whether they stay.
     pub fn requested(&mut self, id: UnitId, offset: u64, len: u64, file_size: u64) -> bool {
         self.look_at_recent(id.file, offset, len);
         let len = len.clamp(1, self.params.unit);
         let start = id.index.saturating_mul(self.params.unit);
         let size = file_size.saturating_sub(start).min(self.params.unit).max(1);
-        // A request of now is worth twice one of a half-life ago.
+        // A request now weighs twice as much as one a half-life ago.
         self.worth *= libm::exp2(len as f64 / (self.params.half_life * self.memory as f64));
         let unit = self.units.entry(id).or_default();
         unit.size = size;
@@ -202,7 +204,7 @@ impl Returns {
         if self.until_ranked == 0 || self.units.len() > self.params.units_max {
             self.until_ranked = self.memory / 2;
             self.rank();
-            // Old evidence fades with the memory's own pace.
+            // Old evidence decays at the rate at which the memory is replaced.
             (self.by_recency, self.by_return) = (self.by_recency * 0.9, self.by_return * 0.9);
             return self.keeps_all() || self.units.get(&id).is_some_and(|u| u.kept);
         }
@@ -214,7 +216,7 @@ impl Returns {
         for block in offset / RECENT_BLOCK..=end.saturating_sub(1).max(offset) / RECENT_BLOCK {
             let start = offset.max(block * RECENT_BLOCK);
             let part = end.min((block + 1).saturating_mul(RECENT_BLOCK)).saturating_sub(start);
-            // Files far apart in one range of numbers; two that meet are a rounding error.
+            // Files are far apart in one range of numbers; a collision is a small error.
             let name = file.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(block);
             if self.recent.insert(name, true) {
                 self.by_recency += part as f64;
@@ -222,8 +224,8 @@ impl Returns {
         }
     }
 
-    /// What was asked for of a unit was not in memory. Only of one that is kept and was sent whole it is a
-    /// loss.
+    /// Requested bytes of a unit were not in memory. That is a loss only if the unit is kept and was sent
+    /// completely.
     pub fn lost(&mut self, id: UnitId, len: u64) {
         let len = len.min(self.params.unit);
         if let Some(unit) = self.units.get_mut(&id)
@@ -247,7 +249,7 @@ impl Returns {
         (self.again, self.lost) = (0, 0);
     }
 
-    /// Chooses anew what is kept: the most asked for, as many as fit.
+    /// Chooses again what is kept: the units with most requests, as many as fit.
     fn rank(&mut self) {
         let stick = self.params.stick;
         let mut order: Vec<(f64, UnitId)> = self
@@ -269,11 +271,11 @@ impl Returns {
             unit.kept = keep;
         }
         self.kept = self.capacity() - room;
-        // Three quarters stay, so that the search is paid once in many units.
+        // Three quarters stay, so that the search is paid for once in many units.
         for &(_, id) in order.iter().skip(self.params.units_max / 4 * 3 + 1) {
             self.units.remove(&id);
         }
-        // Long before the currency overflows.
+        // Long before the weights overflow.
         if self.worth > 1e100 {
             let worth = core::mem::replace(&mut self.worth, 1.0);
             self.units.values_mut().for_each(|unit| unit.score /= worth);

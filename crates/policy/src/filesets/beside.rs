@@ -3,10 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-/// Puts items of several lanes side by side: each lane's stay in their order, and wherever the list is cut,
-/// what came before is as many bytes of each lane as of any other that still has items, but for one item. So
-/// a reader that goes through the list has something of every lane at any time, and all of them bring it in
-/// together.
+/// Interleaves the items of several lanes: the items of each lane stay in order, and at every point of the
+/// list as many bytes of each lane came before as of any other that still has items, within one item. So a
+/// reader that goes through the list always has items of every lane pending, and all lanes read at once.
 pub fn side_by_side<T>(
     items: Vec<T>,
     lane: impl Fn(&T) -> usize,

@@ -1,22 +1,24 @@
 //! File sets: ranges of files whose readers take them in any order.
 //!
-//! A hasher, a backup or a scanner knows which files it will read, and does not care which comes first. So it
-//! adds the ranges of its *set*, and the disk decides. [`FileSets`] holds the sets of all readers and hands
-//! ranges out, a *step* at a time, in the order of the disk, whatever set or file they belong to. A range is
-//! ready when all its steps are in memory. Its reader gets what is ready, and says when it has taken it.
+//! A hasher, a backup or a scanner knows which files it will read, and takes them in any order. So it adds
+//! the ranges of its *set*, and the disk decides. [`FileSets`] has the sets of all readers and hands out
+//! ranges, a *step* at a time, in the order of the disk, whatever set or file they belong to. A range is
+//! ready when all its steps are in memory. Its reader gets ranges that are ready, and reports when it has
+//! taken them.
 //!
-//! - A *lane* is what has heads of its own: a disk, or a part of one. Each lane has some steps in line, so
-//!   that every lane is busy and has a queue to order. The lane with the fewest bytes in line gets the next
-//!   step, so that a window that is small keeps all of them busy as well. A reader whose ranges lie on
-//!   several lanes adds them side by side ([`side_by_side`]).
-//! - The *window* bounds what lies in memory for a set and is not taken. All sets of a lane together have the
-//!   lane's *room*, which the driver derives from the budget of the disk ([`room`]); each has an equal part.
-//! - A *sweep* serves the ranges that were there when it began, by rising place from where the last step lay,
-//!   then from the lowest. What is added meanwhile waits for the next sweep. So no set, however fast it adds
-//!   ranges, keeps another waiting, and a reader that takes nothing stops its own set alone.
+//! - A *lane* has heads of its own: a disk, or a part of one. Each lane has some steps queued, so that it is
+//!   busy and has a queue to order. The lane with the fewest queued bytes gets the next step, so that a small
+//!   window keeps all lanes busy as well. A reader whose ranges lie on several lanes interleaves them
+//!   ([`side_by_side`]).
+//! - The *window* bounds the bytes of a set in memory that were not taken. All sets of a lane together have
+//!   the lane's *room*, which the driver derives from the budget of the disk ([`room`]); each has an equal
+//!   part.
+//! - A *sweep* serves the ranges that were there when it began, by rising place from the last step on, then
+//!   from the lowest. Ranges that are added meanwhile wait for the next sweep. So no set, however fast it
+//!   adds ranges, keeps another waiting, and a reader that takes nothing stops only its own set.
 //!
-//! Time has no part in it. How much of the disk's time sets have beside streams and misses, and for how
-//! long a step may wait, is decided by `policy`, which serves steps in one sweep with all else.
+//! Time is not used here. `policy` decides how much of the disk's time sets get beside streams and misses,
+//! and how long a step may wait; it serves steps in one sweep with all other reads.
 //!
 //! # The contract of a driver
 //!
@@ -37,35 +39,35 @@ use lane::Lane;
 use seekless_base::{FileId, Lba, PAGE_BYTES};
 use set::{PendingRange, Place, Set};
 
-/// Most sets at once. Each may hold [`RANGES_MAX`] descriptors of the driver's.
+/// Maximum number of sets. For each, the driver may hold [`RANGES_MAX`] descriptors.
 pub const SETS_MAX: usize = 16;
 
-/// Most ranges of a set that were added and not taken. At half of it readers of tiny files wait for one
-/// another's messages; at double a driver holds more descriptors, and the order gains nothing.
+/// Maximum number of ranges of a set that were added and not taken. At half, readers of tiny files wait for
+/// messages; at double, a driver holds more descriptors, and the order does not improve.
 pub const RANGES_MAX: usize = 512;
 
-/// Longest step, bytes: other readers of the disk wait for a step at most. At half of it a disk that streams
-/// 250 MB/s seeks for a quarter of its time where steps of two sets alternate; at double others wait longer.
+/// Maximum length of a step in bytes: the longest that other readers wait for one. At half, a disk that
+/// streams 250 MB/s seeks for a quarter of its time if steps of two sets alternate; at double, others wait
+/// longer.
 pub const STEP_MAX: u64 = 4 << 20;
 
-/// Most steps in line at a lane. A drive's own queue orders half as many; at half of it the drive runs dry
-/// between small files, at double a set's steps wait longer for nothing.
+/// Maximum number of steps queued at a lane. A drive's own queue orders half as many. At half, the drive runs
+/// dry between small files; at double, a set's steps wait longer for nothing.
 pub const IN_LINE_MAX: usize = 64;
 
-/// Most bytes in line at a lane. A busy disk serves them, by its least share, within the time for which a
-/// request may wait. At half of it two large files and nothing else are in line; at double they may wait too
-/// long.
+/// Maximum bytes queued at a lane. Even at the least share, a busy disk serves them within the time for which
+/// a request may wait. At half, only two large files are queued; at double, they may wait too long.
 pub const IN_LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// Largest window, bytes. Beyond it a set takes memory and gains nothing.
+/// Maximum window in bytes. A larger one takes memory without a gain.
 pub const WINDOW_MAX: u64 = 1 << 30;
 
-/// The part of a disk's budget that sets may fill with bytes that are not taken: the rest is for streams,
-/// which have clients that must not wait. At half of it, windows of sets are cut on machines with little
-/// memory; at double, pieces of streams are.
+/// Divisor of a disk's budget: the part that sets may fill with bytes that are not taken. The rest is for
+/// streams, whose clients must not wait. At half, windows of sets are cut on machines with little memory; at
+/// double, pieces of streams are cut.
 const ROOM: u64 = 4;
 
-/// Bytes that all sets of a disk together may have in memory and not taken, of its budget.
+/// Bytes that all sets of a disk together may have in memory and not taken, for this budget.
 pub fn room(budget: u64) -> u64 {
     budget / ROOM
 }
@@ -74,8 +76,8 @@ pub fn room(budget: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(pub u64);
 
-/// Name of a range within its set, chosen by its reader, counting up; not used again before the range
-/// was taken. The oldest range of a set may be read whatever room there is.
+/// Name of a range within its set, chosen by its reader, counting up; must not be used again before the range
+/// was taken. The oldest range of a set may always be read, whatever the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RangeId(pub u32);
 
@@ -90,29 +92,29 @@ pub struct Range {
     pub file: FileId,
     /// First byte.
     pub offset: u64,
-    /// Bytes; what is more than the window is left to the reader.
+    /// Bytes; the reader reads what exceeds the window.
     pub len: u64,
-    /// Address of the first byte, if it is known. Only the order rests on it.
+    /// Address of the first byte, if it is known. Only the order depends on it.
     pub place: Option<Lba>,
-    /// What reads it.
+    /// The lane that reads it.
     pub lane: u32,
 }
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The disk brought it in; it is held until it is taken.
+    /// The disk read it; it is held until it is taken.
     Fetched,
-    /// It was in memory.
+    /// It was in memory already.
     There,
-    /// It was not brought in: its reader reads for itself.
+    /// It was not read: its reader reads for itself.
     Passed,
 }
 
-/// What the driver is to do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Have these bytes brought into memory.
+    /// Bring these bytes into memory.
     Ask {
         /// The step.
         step: StepId,
@@ -129,19 +131,19 @@ pub enum Action {
         /// Address of the first byte, as far as known.
         place: Option<Lba>,
     },
-    /// Nobody waits for a step any more. It is answered all the same.
+    /// The result of a step is not needed any more. It is answered all the same.
     Cancel {
         /// The step.
         step: StepId,
     },
-    /// What a step brought in ([`Outcome::Fetched`]) need not be held any more. Once for each.
+    /// The bytes of a step ([`Outcome::Fetched`]) need not be held any more. Once for each.
     Took {
         /// The step.
         step: StepId,
         /// Its reader has read it.
         read: bool,
     },
-    /// Tell the reader: it may read this range now. Once for each range that is not taken before.
+    /// Tell the reader that it may read this range now. Once for each range, unless it was taken before.
     Ready {
         /// The set.
         set: SetId,
@@ -149,19 +151,19 @@ pub enum Action {
         range: RangeId,
         /// All of it is in memory.
         came: bool,
-        /// Some of it was not, and the disk brought it in.
+        /// Some of it was not in memory, and the disk read it.
         from_disk: bool,
     },
 }
 
-/// Why something is refused.
+/// Why a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// A bound is reached.
+    /// A bound was reached.
     Full,
     /// There is no such set.
     Unknown,
-    /// The name is in use.
+    /// The name is already used.
     Duplicate,
     /// The range is empty or lies beyond what a file can hold.
     Range,
@@ -180,20 +182,20 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// What is held now.
+/// The present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Sets.
     pub sets: usize,
     /// Ranges that were added and not taken.
     pub ranges: usize,
-    /// Bytes of those that were handed out: in line, or in memory.
+    /// Bytes of those that were handed out: queued, or in memory.
     pub bytes: u64,
-    /// Steps in line.
+    /// Queued steps.
     pub steps: usize,
 }
 
-/// A step in line.
+/// A queued step.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     set: SetId,
@@ -202,7 +204,7 @@ struct Step {
     len: u64,
 }
 
-/// All sets. The crate's documentation has the contract of its driver.
+/// All sets. The module's documentation has the contract of its driver.
 #[derive(Debug, Default)]
 pub struct FileSets {
     sets: BTreeMap<SetId, Set>,
@@ -213,12 +215,12 @@ pub struct FileSets {
 }
 
 impl FileSets {
-    /// None yet.
+    /// Without sets.
     pub fn new() -> FileSets {
         FileSets::default()
     }
 
-    /// Begins a set. Returns its window: what was asked for, within bounds.
+    /// Begins a set. Returns its window: the requested one, within bounds.
     ///
     /// # Errors
     /// [`Refused::Full`], [`Refused::Duplicate`].
@@ -249,14 +251,14 @@ impl FileSets {
         Ok(())
     }
 
-    /// All sets of a lane together may have so many bytes in memory that are not taken. Whatever it is, a set
-    /// has one range at a time.
+    /// Sets the bytes of all sets of a lane that may be in memory and not taken. Whatever it is, a set has
+    /// one range at a time.
     pub fn room(&mut self, lane: u32, bytes: u64) {
         self.lanes.entry(lane).or_default().room = bytes;
         self.fill();
     }
 
-    /// A step has ended. Unknown ones are ignored.
+    /// A step has ended. Unknown steps are ignored.
     pub fn answered(&mut self, step: StepId, outcome: Outcome) {
         let Some(Step { set, range, lane, len }) = self.steps.remove(&step) else { return };
         if let Some(lane) = self.lanes.get_mut(&lane) {
@@ -281,7 +283,7 @@ impl FileSets {
         self.fill();
     }
 
-    /// A reader has read a range, or never will; ready or not. Unknown names are ignored.
+    /// A reader has read a range, or never will; whether it was ready or not. Unknown names are ignored.
     pub fn took(&mut self, set: SetId, range: RangeId, read: bool) {
         let Some(of) = self.sets.get_mut(&set) else { return };
         let Some(pending) = of.remove(range) else { return };
@@ -300,12 +302,12 @@ impl FileSets {
         self.fill();
     }
 
-    /// The next thing to do.
+    /// The next action.
     pub fn poll(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// What is held now.
+    /// The present state.
     pub fn counts(&self) -> Counts {
         Counts {
             sets: self.sets.len(),
@@ -320,7 +322,7 @@ impl FileSets {
         self.actions.extend(pending.fetched.into_iter().map(|step| Action::Took { step, read }));
     }
 
-    /// Hands out steps wherever a lane has room in line.
+    /// Hands out steps wherever a lane has room in its queue.
     fn fill(&mut self) {
         let mut open: Vec<u32> = self.lanes.keys().copied().collect();
         loop {
@@ -329,14 +331,14 @@ impl FileSets {
             let Some((_, number)) = may.min_by_key(|(lane, number)| (lane.in_line(), *number)) else {
                 return;
             };
-            // A lane that has nothing now has nothing later: ranges come between two calls.
+            // A lane without a step now has none later in this call: ranges are only added between calls.
             if self.hand_out(number).is_none() {
                 open.retain(|&other| other != number);
             }
         }
     }
 
-    /// Hands out the next step at a lane; `None`: it has none.
+    /// Hands out the next step at a lane; `None` if it has none.
     fn hand_out(&mut self, number: u32) -> Option<()> {
         let sets = self.sets.len().max(1) as u64;
         let lane = self.lanes.get_mut(&number)?;
@@ -357,8 +359,8 @@ impl FileSets {
     }
 }
 
-/// The range whose step is handed out next at a lane: the one under way, else the next in the sweep of a set
-/// that may have more. A range that was not under way begins.
+/// The range whose step is next at a lane: the current one, else the next in the sweep of a set that may have
+/// more. A range whose first step is handed out begins.
 fn next_range(
     sets: &mut BTreeMap<SetId, Set>,
     number: u32,

@@ -7,11 +7,11 @@ use seekless_base::{FileId, Lba, PAGE_BYTES};
 
 use crate::filesets::{Outcome, RANGES_MAX, Range, RangeId, Refused, STEP_MAX, StepId};
 
-/// Where a range lies. Places compare by disk address; where addresses are unknown, by file and offset, which
-/// is how file systems tend to lay out.
+/// The place of a range. Places compare by disk address; where addresses are unknown, by file and offset,
+/// which usually agree with the layout.
 pub(crate) type Place = (Option<Lba>, FileId, u64);
 
-/// Before every range there is.
+/// Before every range.
 const LOWEST: Place = (None, FileId { dev: 0, ino: 0 }, 0);
 
 fn place_of(range: &Range) -> Place {
@@ -22,15 +22,15 @@ fn place_of(range: &Range) -> Place {
 #[derive(Debug)]
 pub(crate) struct PendingRange {
     pub(crate) range: Range,
-    /// It is in the sweep under way, or was handed out.
+    /// Whether it is in the current sweep, or was handed out.
     begun: bool,
     /// First byte that was not handed out.
     at: u64,
-    /// Steps in line.
+    /// Queued steps.
     pub(crate) in_line: BTreeSet<StepId>,
-    /// Steps that the disk brought in.
+    /// Steps that the disk read.
     pub(crate) fetched: Vec<StepId>,
-    /// A step was left to the reader, and so is the rest.
+    /// Whether a step was left to the reader, and so is the rest.
     pub(crate) failed: bool,
 }
 
@@ -39,7 +39,7 @@ impl PendingRange {
         self.range.offset + self.range.len
     }
 
-    /// What it counts in the window.
+    /// Its bytes that count in the window.
     fn reserved(&self) -> u64 {
         self.range.len.next_multiple_of(PAGE_BYTES)
     }
@@ -49,7 +49,7 @@ impl PendingRange {
         self.begun && !self.failed && self.at < self.end()
     }
 
-    /// Offset and length of the next step; steps meet at multiples of their longest length.
+    /// Offset and length of the next step; steps begin at multiples of their maximum length.
     pub(crate) fn next_step(&mut self) -> (u64, u64) {
         let upto = self.end().min((self.at / STEP_MAX + 1) * STEP_MAX);
         let step = (self.at, upto - self.at);
@@ -61,7 +61,7 @@ impl PendingRange {
         self.in_line.contains(&step)
     }
 
-    /// A step of it has ended; whether the range is ready now.
+    /// A step of it has ended. Returns whether the range is ready now.
     pub(crate) fn answered(&mut self, step: StepId, outcome: Outcome) -> bool {
         self.in_line.remove(&step);
         match outcome {
@@ -77,10 +77,10 @@ impl PendingRange {
 #[derive(Debug)]
 pub(crate) struct Set {
     window: u64,
-    /// Bytes of ranges that were begun and not taken.
+    /// Bytes of ranges that have begun and were not taken.
     pub(crate) untaken: u64,
     pub(crate) ranges: BTreeMap<RangeId, PendingRange>,
-    /// Ranges of the sweep under way, and of the next, by lane and place.
+    /// Ranges of the current sweep and of the next, by lane and place.
     sweep: BTreeSet<(u32, Place, RangeId)>,
     next_sweep: BTreeSet<(u32, Place, RangeId)>,
 }
@@ -97,7 +97,7 @@ impl Set {
     }
 
     /// # Errors
-    /// It has as many as it may have, or one of this name.
+    /// Whether it has the maximum number of ranges, or one with this name.
     pub(crate) fn add(&mut self, id: RangeId, range: Range) -> Result<(), Refused> {
         if self.ranges.contains_key(&id) {
             return Err(Refused::Duplicate);
@@ -113,8 +113,8 @@ impl Set {
         Ok(())
     }
 
-    /// The range that comes next at a lane whose heads are there, where all of the set may have `part` bytes
-    /// in memory; `None` if it has none, or no room for it.
+    /// The next range at a lane with its heads there, if the whole set may have `part` bytes in memory;
+    /// `None` if there is none, or no room for it.
     pub(crate) fn next(&self, lane: u32, head: Option<Place>, part: u64) -> Option<(Place, RangeId)> {
         let from = (lane, head.unwrap_or(LOWEST), RangeId(0));
         let of_lane = |at: (u32, Place, RangeId)| {
@@ -125,13 +125,13 @@ impl Set {
         if self.untaken == 0 || self.untaken + bytes <= part.min(self.window) {
             return Some((place, id));
         }
-        // A reader that takes the ranges of a file one after the other may wait for its oldest, and take
-        // nothing before.
+        // A reader that takes the ranges of a file in order may wait for its oldest range and take nothing
+        // before.
         let (&id, pending) = self.ranges.first_key_value()?;
         (!pending.begun && pending.range.lane == lane).then(|| (place_of(&pending.range), id))
     }
 
-    /// What was added at a lane since its last sweep began belongs to the next one from now on.
+    /// Ranges added at a lane since its last sweep began belong to the next one.
     pub(crate) fn begin_sweep(&mut self, lane: u32) {
         let mut begins = self.next_sweep.split_off(&(lane, LOWEST, RangeId(0)));
         if let Some(next) = lane.checked_add(1) {
@@ -140,18 +140,18 @@ impl Set {
         self.sweep.append(&mut begins);
     }
 
-    /// A range is handed out from now on.
+    /// A range begins.
     pub(crate) fn begin(&mut self, id: RangeId) {
         let Some(pending) = self.ranges.get_mut(&id) else { return };
         pending.begun = true;
         self.untaken += pending.reserved();
         let key = (pending.range.lane, place_of(&pending.range), id);
         self.sweep.remove(&key);
-        // The oldest may be handed out before its sweep.
+        // The oldest may begin before its sweep.
         self.next_sweep.remove(&key);
     }
 
-    /// A range is taken, or not wanted any more.
+    /// A range was taken, or is not wanted any more.
     pub(crate) fn remove(&mut self, id: RangeId) -> Option<PendingRange> {
         let pending = self.ranges.remove(&id)?;
         let key = (pending.range.lane, place_of(&pending.range), id);

@@ -1,5 +1,4 @@
-//! What is counted of a disk: what became of its bytes ([`Totals`]), and how long things took
-//! ([`Histogram`]).
+//! The account of a disk: what became of its bytes ([`Totals`]), and how long things took ([`Histogram`]).
 //!
 //! Must not know: what is counted, by which program, and where it is shown. No I/O, no clock.
 

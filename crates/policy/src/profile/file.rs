@@ -1,8 +1,8 @@
-//! A profile as text, for keeping: which disk it is of, in which format, and a sum over its numbers.
+//! A profile as stored text: the disk it belongs to, the format, and a checksum over its numbers.
 //!
-//! A profile steers how much is read, so a wrong one must not be believed silently: it may be cut short by a full
-//! disk, edited by hand, copied from another machine, or written by a later version. Each of these is told apart, so
-//! that its reader can name the reason and go on with [`DiskProfile::assumed`].
+//! A profile decides how much is read, so a wrong one must not be used silently. It may be truncated by a
+//! full disk, edited by hand, copied from another machine, or written by a later version. Each case has its
+//! own error, so that the reader can log the reason and go on with [`DiskProfile::assumed`].
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -14,7 +14,7 @@ use super::DiskProfile;
 /// Version of the text's layout. Raised when a field changes meaning.
 pub const SCHEMA: u32 = 1;
 
-/// A profile with what is needed to trust it.
+/// A profile with the data that is needed to trust it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredProfile {
@@ -22,11 +22,11 @@ pub struct StoredProfile {
     pub schema: u32,
     /// Name of the disk by serial number or UUID, chosen by the driver.
     pub disk: String,
-    /// What a person calls it: model or path. Not compared.
+    /// A name for people: model or path. Not compared.
     pub label: String,
     /// When it was measured, seconds since 1970.
     pub measured_at: u64,
-    /// Sixteen hexadecimal digits over `disk` and the profile.
+    /// Checksum of sixteen hexadecimal digits over `disk` and the profile.
     pub checksum: String,
     /// The numbers.
     pub profile: DiskProfile,
@@ -39,13 +39,13 @@ pub enum ProfileError {
     Malformed(String),
     /// Written by a version with another layout.
     Schema(u32),
-    /// The sum does not match: edited or damaged.
+    /// The checksum does not match: edited or damaged.
     Checksum,
-    /// Of this other disk.
+    /// It belongs to this other disk.
     OtherDisk(String),
-    /// Of a disk of another size.
+    /// It belongs to a disk of another size.
     OtherSize(u64),
-    /// Numbers no disk has.
+    /// Values that no disk can have.
     Range(String),
 }
 
@@ -78,23 +78,23 @@ impl StoredProfile {
         }
     }
 
-    /// The text to keep, ending in a line feed.
+    /// The text to store, ending in a line feed.
     pub fn to_text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// Reads a text back and checks it. `disk` and `sectors`, where given, are what it must be of.
+    /// Parses a stored text and checks it. `disk` and `sectors`, if given, must match.
     ///
     /// # Errors
-    /// The first reason not to believe it.
+    /// The first reason not to use it.
     pub fn parse(
         text: &str,
         disk: Option<&str>,
         sectors: Option<u64>,
     ) -> Result<StoredProfile, ProfileError> {
-        // The layout first: a later one may have fields this one does not know.
+        // The layout first, because a later one may have unknown fields.
         #[derive(Deserialize)]
         struct Header {
             schema: u32,

@@ -1,12 +1,14 @@
-//! Does a disk seek? What a few small reads tell.
+//! Whether a disk seeks, from a few small reads.
 //!
-//! At each of some far-apart places three small reads are timed, one after the other: there (*jump*), right behind it (*next*), and
-//! there once more (*again*); at a few places a longer one (*run*). What a jump costs beyond a read without one is lost to the
-//! arm and the platter; times the rate of a run, that is the competitive depth (\[C\] 2): what the disk could have transferred
-//! instead. Whatever a controller, a hypervisor or a network adds is in all three alike and drops out.
+//! At some places far apart, three small reads are timed in sequence: at the place (*jump*), right behind it
+//! (*next*), and at the place once more (*again*). At a few places a longer read is timed (*run*). The time
+//! of a jump beyond that of a read without one is lost to the arm and the platter. Times the rate of a run,
+//! it is the competitive depth (\[C\] 2): what the disk could have transferred instead. Delays of a
+//! controller, a hypervisor or a network are in all three reads alike and cancel out.
 //!
-//! `next` needs no mechanics on a drive that looks ahead, `again` on one that keeps what it has read, so the smaller counts as the
-//! read without a jump. A drive that does neither waits a whole turn for both; what is left of the jump is its seek, less half a turn.
+//! `next` needs no mechanics on a drive that looks ahead, `again` on one that keeps what it has read, so the
+//! smaller time counts as the read without a jump. A drive that does neither waits a whole turn for both; the
+//! rest of the jump is then its seek, less half a turn.
 
 use alloc::vec::Vec;
 
@@ -15,31 +17,34 @@ use serde::{Deserialize, Serialize};
 
 use super::DiskProfile;
 
-/// Length of a small read: a server's ordinary one, and at most a millisecond of transfer.
+/// Length of a small read: a common read of servers, with at most a millisecond of transfer.
 pub const SMALL: Bytes = Bytes::kib(64);
 
-/// Length of a run: several times what a drive transfers in one seek would take a second of sixteen; this is enough for a rate within
-/// a factor of two, which is all that is asked of it.
+/// Length of a run. A precise rate would take sixteen times as much, a second of the disk; this is enough for
+/// a rate within a factor of two.
 pub const RUN: Bytes = Bytes::mib(1);
 
-/// Places at which small reads are timed. With twice as many the medians would be a third surer and the probe twice as long.
+/// Places at which small reads are timed. With twice as many, the medians would be a third more certain and
+/// the probe twice as long.
 pub const ROUNDS: usize = 16;
 
-/// Reads past the page cache begin at a multiple of this.
+/// Alignment of reads past the page cache.
 const PAGE: u64 = 4096;
 
-/// Runs.
+/// Number of runs.
 pub const RUNS: usize = 3;
 
-/// Rounds below which nothing is said: a median of fewer turns over with one disturbed read.
+/// Minimum number of rounds for a result: a median of fewer changes with one disturbed read.
 const ROUNDS_MIN: usize = 6;
 
-/// A jump that costs less is no arm's: the fastest drives of the catalogue (15,000 rpm) wait 2 ms for the platter alone, and disks
-/// made of software may be run a few times faster than life. Flash answers within 0.05 to 0.3 ms, jump or not.
+/// A jump that costs less is not an arm's: the fastest drives of the catalogue (15,000 rpm) wait 2 ms for the
+/// platter alone, and software disks may run a few times faster than real time. Flash answers within 0.05 to
+/// 0.3 ms, with a jump or without.
 const LOST_MIN: Nanos = Nanos::from_micros(500);
 
-/// So much must be lost to a jump: the kernel's own read-ahead (128 KiB). With less, half of the disk's time is transfer already without
-/// us. Cards and sticks, slow but without an arm, lie below it: 1 ms at 50 MB/s is 49 KiB.
+/// Minimum bytes lost to a jump: the kernel's own read-ahead (128 KiB). With less, half of the disk's time is
+/// transfer even without Seekless. Memory cards and sticks, slow but without an arm, lie below it: 1 ms at 50
+/// MB/s is 49 KiB.
 const DEPTH_MIN: Bytes = Bytes::kib(128);
 
 /// Times of the reads, in the order of the rounds.
@@ -49,22 +54,23 @@ pub struct ProbeTimes {
     pub jump: Vec<Nanos>,
     /// Small reads right behind those.
     pub next: Vec<Nanos>,
-    /// The same as the first once more.
+    /// The same as the first, once more.
     pub again: Vec<Nanos>,
     /// Reads of [`RUN`].
     pub run: Vec<Nanos>,
 }
 
-/// What kind of disk it is.
+/// The kind of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskKind {
-    /// Whether it pays to read it in order and in large pieces.
+    /// Whether reading it in order and in large pieces helps.
     pub seeks: bool,
-    /// What a jump costs beyond a read without one.
+    /// The time of a jump beyond that of a read without one.
     pub lost: Nanos,
-    /// What it could have transferred meanwhile.
+    /// Bytes that it could have transferred in that time.
     pub depth: Bytes,
-    /// Pieces it bears at once ([`super::Concurrency`]): 1 for one spindle. In a file 0 means that it is still to be measured.
+    /// Its concurrency limit in pieces ([`super::Concurrency`]): 1 for one spindle. In a file, 0 means that
+    /// it was not measured yet.
     #[serde(default = "one")]
     pub at_once: u32,
 }
@@ -86,7 +92,7 @@ impl DiskKind {
 }
 
 impl ProbeTimes {
-    /// What they say; `None` if they are too few.
+    /// The result; `None` if there are too few reads.
     pub fn kind(&self) -> Option<DiskKind> {
         if self.jump.len().min(self.next.len()).min(self.again.len()) < ROUNDS_MIN {
             return None;
@@ -103,8 +109,9 @@ fn median(times: &[Nanos]) -> Option<Nanos> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// Where the reads of round `round` begin, in a space of so many bytes of which `len` are read: multiples of a page, each far
-/// from the one before and from all others (steps of the golden ratio). Sector 0 if the space is too small for a jump.
+/// The offsets of the reads of round `round` in a space of this many bytes, `len` bytes each: multiples of a
+/// page, each far from the one before and from all others (steps of the golden ratio). Sector 0 if the space
+/// is too small for a jump.
 pub fn place(bytes: Bytes, len: Bytes, round: usize) -> Lba {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     let room = bytes.0.saturating_sub(len.0) as f64;

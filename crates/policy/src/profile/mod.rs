@@ -1,16 +1,17 @@
-//! What a disk costs: how long a seek takes by its distance, how fast the medium passes under the heads by place, how
-//! long a turn is, how long a command takes before anything moves.
+//! The costs of a disk: seek time by distance, transfer rate by place, the time of a turn, and the overhead
+//! of a command before anything moves.
 //!
-//! \[C\] section 2 needs two mappings, measured once a disk: from seek distance to seek time, and from place to
-//! sequential transfer rate (its Figure 2). [`DiskProfile`] holds them; [`Procedure`] measures them; the text of a
-//! stored one is [`StoredProfile`].
+//! \[C\] section 2 needs two mappings, measured once a disk: from seek distance to seek time, and from place
+//! to sequential transfer rate (its Figure 2). [`DiskProfile`] holds them; [`Procedure`] measures them; the
+//! text of a stored one is [`StoredProfile`].
 //!
-//! Distance is kept as a part of the disk's *radius*, not of its addresses. Outer tracks hold more sectors than inner
-//! ones, so the same number of sectors is fewer cylinders outside than inside; but since every track takes one turn,
-//! the rate curve itself tells how many tracks a range of addresses fills (`integral of d(address) / rate`). With that
-//! one curve holds for the whole disk.
+//! Distance is kept as a part of the disk's *radius*, not of its addresses. Outer tracks hold more sectors
+//! than inner ones, so the same number of sectors is fewer cylinders outside than inside; but since every
+//! track takes one turn, the rate curve itself tells how many tracks a range of addresses fills (`integral of
+//! d(address) / rate`). With that one curve holds for the whole disk.
 //!
-//! Must not know: descriptors, paths, sockets, threads, clocks, logging. [`Procedure`] is told how long each read took.
+//! Must not know: descriptors, paths, sockets, threads, clocks, logging. The driver tells [`Procedure`] how
+//! long each read took.
 mod concurrency;
 mod file;
 mod kind;
@@ -45,7 +46,7 @@ pub const RADIUS: u32 = 1_000_000_000;
 pub struct RatePoint {
     /// The place.
     pub lba: Lba,
-    /// Bytes a second a long sequential read gets there, track switches included.
+    /// Bytes a second of a long sequential read there, track switches included.
     pub bytes_per_second: u64,
 }
 
@@ -59,16 +60,16 @@ pub struct SeekPoint {
     pub time: Nanos,
 }
 
-/// A measured disk. Whole numbers throughout, so that a stored profile reads back as exactly the same.
+/// A measured disk. All values are whole numbers, so that a stored profile reads back exactly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskProfile {
     /// Capacity in 512-byte sectors.
     pub sectors: u64,
-    /// Time of one turn; `None` where no rotation could be seen (solid state, or too much machinery in between). Seek
-    /// times then contain whatever waits there are.
+    /// Time of one turn; `None` if no rotation was found (solid state, or too many layers in between). Seek
+    /// times then include all waits.
     pub rotation: Option<Nanos>,
-    /// Time a read takes that needs no mechanics at all.
+    /// Time of a read that needs no mechanics.
     pub overhead: Nanos,
     /// Transfer rate by place, ascending addresses, at least one.
     pub rates: Vec<RatePoint>,
@@ -77,14 +78,14 @@ pub struct DiskProfile {
 }
 
 impl DiskProfile {
-    /// What to go by for a rotating disk nobody has measured: a 7200 rpm drive of the 2010s, 160 MB/s outside and 80
-    /// inside, 0.8 ms for the shortest and 16 ms for the longest seek. Competitive depths computed from it are within
-    /// a factor of two of right for every drive between 5400 and 10000 rpm in our catalogue.
+    /// Assumed for a rotating disk that was not measured: a 7200 rpm drive of the 2010s, 160 MB/s outside and
+    /// 80 inside, 0.8 ms for the shortest and 16 ms for the longest seek. Competitive depths computed from it
+    /// are within a factor of two of right for every drive between 5400 and 10000 rpm in the catalogue.
     pub fn assumed(sectors: u64) -> DiskProfile {
         let sectors = sectors.max(1);
         let rate =
             |part: u64, mb: u64| RatePoint { lba: Lba(sectors / 8 * part), bytes_per_second: mb * 1_000_000 };
-        // a + b * sqrt(d), the customary shape (Ruemmler and Wilkes 1994).
+        // a + b * sqrt(d), the usual shape (Ruemmler and Wilkes 1994).
         let seek = |distance: u32| {
             let d = f64::from(distance) / f64::from(RADIUS);
             SeekPoint { distance, time: Nanos::from_millis_f64(0.8 + 15.2 * libm::sqrt(d)) }
@@ -98,17 +99,17 @@ impl DiskProfile {
         }
     }
 
-    /// Whether every number is in a range a disk can have.
+    /// Whether every number is in the range of real disks.
     ///
     /// # Errors
-    /// One line that names the first number that is not.
+    /// One line that names the first number out of range.
     pub fn check(&self) -> Result<(), String> {
         use alloc::format;
         if self.sectors == 0 {
             return Err("the capacity is zero".into());
         }
         if let Some(turn) = self.rotation {
-            // 600000 rpm to 600 rpm: leaves room for virtual disks run faster than life.
+            // 600000 rpm to 600 rpm: allows software disks that run faster than real time.
             if !(100_000..=100_000_000).contains(&turn.0) {
                 return Err(format!("a turn of {turn} is not a disk's"));
             }
@@ -159,13 +160,13 @@ impl DiskProfile {
         Ok(())
     }
 
-    /// `f_transfer` of \[C\]: bytes a second of sequential transfer at a place; straight lines between the measured
-    /// places, level outside them. At least 1.
+    /// `f_transfer` of \[C\]: bytes a second of sequential transfer at a place; linear between the measured
+    /// places, constant outside of them. At least 1.
     pub fn rate_at(&self, lba: Lba) -> f64 {
         rate_at(&self.rates, lba)
     }
 
-    /// Where between the outermost (0) and the innermost track (1) an address lies.
+    /// Position of an address between the outermost (0) and the innermost track (1).
     pub fn radius(&self, lba: Lba) -> f64 {
         let whole = tracks_before(&self.rates, self.sectors);
         (tracks_before(&self.rates, lba.0.min(self.sectors)) / whole).clamp(0.0, 1.0)
@@ -179,7 +180,7 @@ impl DiskProfile {
         self.seek_over((self.radius(from) - self.radius(to)).abs())
     }
 
-    /// `f_seek` of \[C\]: seek time over so many sectors at an average place. Zero for no distance.
+    /// `f_seek` of \[C\]: seek time over this many sectors at an average place. Zero for no distance.
     pub fn seek_time_of(&self, sectors: u64) -> Nanos {
         if sectors == 0 {
             return Nanos::ZERO;
@@ -187,8 +188,9 @@ impl DiskProfile {
         self.seek_over(sectors as f64 / self.sectors.max(1) as f64)
     }
 
-    /// Seek time over a part of the radius, 0 to 1. Between measured distances a straight line over the square root
-    /// of the distance, since that is the shape of the accelerating arm; past the last one, that line goes on.
+    /// Seek time over a part of the radius, 0 to 1. Between measured distances it is linear in the square
+    /// root of the distance, since that is the shape of the accelerating arm; past the last one, the line
+    /// continues.
     pub fn seek_over(&self, distance: f64) -> Nanos {
         let root = |point: &SeekPoint| libm::sqrt(f64::from(point.distance) / f64::from(RADIUS));
         let distance = distance.clamp(0.0, 1.0);
@@ -214,7 +216,7 @@ impl DiskProfile {
         Nanos(self.rotation.map_or(0, |turn| turn.0 / 2))
     }
 
-    /// `C_switch` of \[C\]: seek over so many sectors and half a turn.
+    /// `C_switch` of \[C\]: a seek over this many sectors and half a turn.
     pub fn switch_cost(&self, sectors: u64) -> Nanos {
         self.seek_time_of(sectors) + self.half_turn()
     }
@@ -224,11 +226,11 @@ impl DiskProfile {
         self.mean_seek_among(1)
     }
 
-    /// Mean seek time when the nearest of `waiting` evenly spread addresses in the direction of a sweep is served
-    /// next: distances of an elevator over a full queue. With 1: two independent addresses.
+    /// Mean seek time when the nearest of `waiting` evenly spread addresses in the direction of a sweep is
+    /// served next: distances of an elevator over a full queue. With 1: two independent addresses.
     pub fn mean_seek_among(&self, waiting: u32) -> Nanos {
-        // Density of the distance: 2(1-u) for independent addresses; for a sweep over n points the gap between
-        // neighbours has density n(1-u)^(n-1).
+        // Density of the distance: 2(1-u) for independent addresses; for a sweep over n points the gap
+        // between neighbours has density n(1-u)^(n-1).
         const STEPS: u32 = 400;
         let n = f64::from(waiting.max(1));
         let (mut sum, mut weight) = (0.0, 0.0);

@@ -1,11 +1,13 @@
-//! What a command costs before anything moves.
+//! The overhead of a command before anything moves.
 //!
-//! Two figures. A block read a second time comes from the drive's buffer: the time of that is the electronics' and
-//! the path's to them. A block that does not costs more, since the drive looks for it and sets the mechanism going.
-//! That one shows on a single track: after a block is read the head is on the track, and a block half a turn
-//! further on passes at a known instant. Asked for `x` before its passage it is read at once if the drive needs less
-//! than `x`, or a turn later. Halving finds the least `x`. A drive whose look-ahead catches the block while it still
-//! thinks about the command is never a turn late; it answers as soon as it has thought, which tells the same.
+//! There are two figures. A block that is read a second time comes from the drive's buffer: its time is that
+//! of the electronics and of the path to them. A block that is not in the buffer costs more, because the
+//! drive looks for it and starts the mechanism. This second figure shows on a single track: after a block was
+//! read, the head is on the track, and a block half a turn further on passes at a known moment. If the block
+//! is requested `x` before its passage, it is read at once if the drive needs less than `x`, and a turn later
+//! otherwise. Bisection finds the least `x`. A drive whose look-ahead reads the block before it has processed
+//! the command is never a turn late; its answer comes when it has processed the command, which gives the same
+//! figure.
 
 use alloc::vec::Vec;
 
@@ -14,39 +16,41 @@ use seekless_base::{Lba, Nanos};
 use super::reads::{Read, Timing, median};
 use super::rotation::Revolution;
 
-/// Second reads of a block.
+/// Number of second reads of a block.
 const HITS: usize = 9;
-/// Spread of the middle half of them, as a part of a turn, that is too uneven to measure by,
+/// Largest spread of the middle half of them that can be measured with: a part of a turn,
 const UNEVEN: f64 = 0.05;
-/// and not less than this many nanoseconds.
+/// or this many nanoseconds if that is more.
 const UNEVEN_NS: f64 = 150_000.0;
 /// Attempts to find the host in a calmer moment.
 const ROUNDS_MAX: u32 = 12;
-/// Places read to learn at which angle the other block lies: one for those on a single track, others for those that
-/// cross to the next track, by its skew.
+/// Places read to learn at which angle the other block lies: the same angle for those on a single track, the
+/// track skew more for those that cross to the next one.
 const ANGLES: usize = 16;
-/// How many of them must agree for an angle to count,
+/// How many of them must agree on an angle,
 const ANGLES_AGREE: usize = 3;
-/// and to what part of a turn.
+/// within this part of a turn.
 const AGREE: f64 = 0.02;
-/// Part of a turn after the passage at which a read is late: above the noise of a passage.
+/// A read is late if it ends later than this part of a turn after the passage: more than the noise of a
+/// passage.
 const LATE: f64 = 0.003;
-/// Late reads in a row that are believed; the middle one counts.
+/// Number of late reads in a row that are enough; their median counts.
 const LATE_READS: usize = 5;
-/// Reads that ended long before the passage: the drive had the block already, since it reads so far after every seek
-/// whatever else it is asked.
+/// Number of reads that ended long before the passage: the drive had the block already, because it always
+/// reads this far after a seek.
 const EARLY_READS: u32 = 3;
-/// Part of a turn between the two blocks. The nearest that is not read in any case is wanted: with a longer way more
-/// places cross to another track.
+/// Part of a turn between the two blocks. The nearest block that is not read ahead in any case is best: the
+/// further apart, the more places cross to another track.
 const APART: [f64; 3] = [0.35, 0.55, 0.75];
-/// Nanoseconds within which a read takes as long as a buffer hit.
+/// A read this close to a buffer hit, in nanoseconds, counts as one.
 const HIT_NS: f64 = 50_000.0;
-/// Nanoseconds that a miss can cost more than a buffer hit before anything moves. The most in the catalogue, of a drive
-/// of 1996, is half of it; larger results come from a host that was late.
+/// Maximum time in nanoseconds that a miss costs more than a buffer hit before anything moves. The largest in
+/// the catalogue, of a drive of 1996, is half of it; larger results come from a host that was late.
 const LONGER_MAX_NS: f64 = 1_000_000.0;
-/// Nanoseconds at which the halving ends: a twentieth of the fastest overhead known (0.1 ms).
+/// Width of the interval, in nanoseconds, at which the bisection ends: a twentieth of the smallest known
+/// overhead (0.1 ms).
 const RESOLUTION_NS: f64 = 5_000.0;
-/// Pairs after which it is given up; about 40 are needed.
+/// Number of pairs after which the measurement gives up; about 40 are needed.
 const PAIRS_MAX: u32 = 300;
 
 /// The measurement.
@@ -55,7 +59,7 @@ pub(super) struct Overhead {
     place: u64,
     block: u32,
     turn: Option<Revolution>,
-    /// Which of [`APART`].
+    /// Index into [`APART`].
     distance: usize,
     /// Sectors from the first block of a pair to the second.
     apart: u64,
@@ -66,10 +70,10 @@ pub(super) struct Overhead {
     low: f64,
     high: f64,
     missed: Option<f64>,
-    /// Times of reads that ended after the passage but not a turn after it.
+    /// Times of reads that ended after the passage, but less than a turn after it.
     late: Vec<f64>,
     early: u32,
-    /// Times the second reads were too uneven.
+    /// How often the second reads were too uneven.
     rounds: u32,
     uneven: bool,
     pairs: u32,
@@ -78,7 +82,7 @@ pub(super) struct Overhead {
 
 /// Sectors from the first block of a pair to the second.
 fn apart(turn: Revolution, block: u32, distance: usize) -> u64 {
-    // A block narrower than a part in 20000 of a turn does not exist; the noise of its measurement does.
+    // No block is narrower than a 20000th of a turn, but its noisy measurement may be.
     let blocks = APART[distance] * turn.period / turn.block.max(turn.period / 20_000.0);
     blocks as u64 * u64::from(block)
 }
@@ -108,12 +112,12 @@ impl Overhead {
         }
     }
 
-    /// Nanoseconds from the issue of a read until the end of a block the head is on can be met at the earliest.
+    /// Nanoseconds from the issue of a read until the earliest end of a block on the head's track.
     pub(super) fn outcome(&self) -> Option<f64> {
         self.outcome
     }
 
-    /// Reads that need no mechanics take so unevenly long that nothing finer can be measured.
+    /// Whether the times of reads without mechanics vary too much to measure anything finer.
     pub(super) fn uneven(&self) -> bool {
         self.uneven
     }
@@ -122,8 +126,8 @@ impl Overhead {
         let read =
             |lba, not_before, may_rest| Read { lba: Lba(lba), sectors: self.block, not_before, may_rest };
         if self.hits.len() < HITS {
-            // Not at once: after a pause the host is slower to answer, and there is one before most reads of the
-            // other measurements.
+            // Not at once: after a pause the host is slower to answer, and most reads of the other
+            // measurements come after a pause.
             let pause = self.turn.map_or(0.0, |turn| turn.period / 4.0) as u64;
             let not_before = self.first_done.map_or(Nanos::ZERO, |done| Nanos(done.0.saturating_add(pause)));
             return read(self.place, not_before, false);
@@ -147,7 +151,7 @@ impl Overhead {
                 self.first_done = (!timing.disturbed).then_some(timing.completed);
                 return;
             }
-            // Elsewhere for the next: the look-ahead may push the block out of the buffer.
+            // The next one is elsewhere, because the look-ahead may push the block out of the buffer.
             self.move_on();
             self.pairs += 1;
             if !timing.disturbed {
@@ -203,13 +207,15 @@ impl Overhead {
             return;
         }
         if after > LATE && after < 0.5 && took < turn.period / 2.0 {
-            // No longer than a buffer hit: the host was late and the look-ahead had the block. That tells nothing.
+            // No longer than a buffer hit: the host was late and the look-ahead had the block. Such a read
+            // shows nothing.
             if took > self.hit() + LONGER_MAX_NS || took < median(&mut self.hits) + HIT_NS {
                 return;
             }
             self.late.push(took);
             if self.late.len() == LATE_READS {
-                // It came from the buffer: the passage of the block is not in it, as it is in every other outcome.
+                // It came from the buffer, so it lacks the passage of the block, which every other outcome
+                // includes.
                 self.outcome = Some(median(&mut self.late) + turn.block);
             }
             return;
@@ -221,7 +227,7 @@ impl Overhead {
         self.high = self.high.min(took);
         let missed = took - turn.period;
         if missed > self.low {
-            // A late host misses as well: only a second miss counts.
+            // A late host misses as well, so only a second miss counts.
             match self.missed.take() {
                 Some(before) => self.low = self.low.max(missed.min(before)),
                 None => self.missed = Some(missed),
@@ -231,7 +237,7 @@ impl Overhead {
         }
         let finest = (self.low + self.high) / 2.0 <= turn.block + RESOLUTION_NS;
         if finest || self.high - self.low <= RESOLUTION_NS {
-            // Less than the passage of a block itself cannot be asked for.
+            // The passage of the block itself is the minimum.
             let found = if finest { self.high } else { (self.low + self.high) / 2.0 };
             if found > self.hit() + LONGER_MAX_NS {
                 self.further(turn);
@@ -241,8 +247,8 @@ impl Overhead {
         }
     }
 
-    /// The smallest angle several places agree on: crossing to another track can only add its skew. What remains in
-    /// `angles` are those of crossings, to be known when met again.
+    /// The smallest angle on which several places agree: crossing to another track can only add its skew.
+    /// `angles` keeps those of crossings, so that they are recognised later.
     fn agree(&mut self, turn: Revolution) {
         self.angles.sort_by(f64::total_cmp);
         let within = AGREE * turn.period;
@@ -259,7 +265,7 @@ impl Overhead {
         self.low = 0.0;
     }
 
-    /// Begins again with blocks further apart.
+    /// Starts over with blocks further apart.
     fn further(&mut self, turn: Revolution) {
         self.distance += 1;
         if self.distance >= APART.len() {
@@ -272,17 +278,17 @@ impl Overhead {
         (self.angle, self.early, self.missed) = (0.0, 0, None);
     }
 
-    /// The next pair lies before all that was read so far.
+    /// The next pair lies before everything that was read so far.
     fn move_on(&mut self) {
         self.first_done = None;
-        // By uneven steps, or a place of every other track would be met again and again.
+        // The steps are uneven; equal ones could meet the same angle of every other track again and again.
         let uneven = f64::from(self.pairs) * 0.618_033_988_749_894_9;
         let uneven = ((uneven - uneven as u64 as f64) * 3.0 * self.apart as f64) as u64;
         let block = u64::from(self.block);
         self.place = self.place.saturating_sub(2 * self.apart + uneven / block * block + block);
     }
 
-    /// A buffer hit and the passage of a block: the most that can be told without the finer figure.
+    /// A buffer hit and the passage of a block: the best estimate without the finer figure.
     fn hit(&mut self) -> f64 {
         median(&mut self.hits) + self.turn.map_or(0.0, |turn| turn.block)
     }

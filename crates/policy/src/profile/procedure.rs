@@ -1,13 +1,14 @@
-//! The measurement of a disk, as a state machine: it says which blocks to read and when, and is told how long each
-//! took. Its driver reads a real disk without the page cache, or a model in virtual time.
+//! The measurement of a disk as a state machine: it says which blocks to read and when, and gets the time of
+//! each read. Its driver reads a real disk past the page cache, or a model in virtual time.
 //!
-//! One read at a time, read-only, in this order: the turn (`rotation`), the overhead of a command (`overhead`), the
-//! transfer rate at places spread over the disk (long sequential reads; more places where it changes), the seek time
-//! over distances from a few cylinders to the whole disk (`vernier`). About 2500 reads; 20 to 40 seconds of a disk's
-//! time. Where no rotation shows, seek times are plain medians of reads at random places and contain every wait.
+//! One read at a time, read-only, in this order: the turn (`rotation`), the overhead of a command
+//! (`overhead`), the transfer rate at places spread over the disk (long sequential reads; more places where
+//! it changes), the seek time over distances from a few cylinders to the whole disk (`vernier`). This takes
+//! about 2500 reads, 20 to 40 seconds of a disk's time. If no rotation is found, seek times are plain medians
+//! of reads at random places and include every wait.
 //!
-//! Reads that others disturbed are told so by the driver and taken again. Everything is bounded: a disk too busy or
-//! too odd ends in a coarser profile or in [`Unmeasurable`], never in an endless loop.
+//! The driver marks reads that others disturbed, and they are repeated. Everything is bounded: on a disk too
+//! busy or too unusual the result is a coarser profile or [`Unmeasurable`], never an endless loop.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,11 +24,11 @@ use super::{DiskProfile, RADIUS, RatePoint, SeekPoint, tracks_before};
 
 /// Smallest disk that makes sense to measure: 512 MiB.
 const SECTORS_MIN: u64 = 1 << 20;
-/// Further attempts to see a rotation where reads are slow enough for one.
+/// More attempts to find a rotation if reads are slow enough for one.
 const ROTATION_TRIES: u32 = 4;
-/// Reads that may fail before the disk is given up.
+/// Number of failed reads after which the disk is given up.
 const ERRORS_MAX: u32 = 16;
-/// Reads at the most; a disk alone needs about 2500.
+/// Maximum number of reads; an otherwise idle disk needs about 2500.
 const READS_MAX: u32 = 20_000;
 
 /// What is being measured.
@@ -41,7 +42,7 @@ pub enum Phase {
     Rates,
     /// Seek times.
     Seeks,
-    /// Nothing any more.
+    /// Nothing; it has ended.
     Finished,
 }
 
@@ -61,15 +62,15 @@ impl Phase {
 /// Why there is no profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmeasurable {
-    /// Smaller than 512 MiB: no room for distances.
+    /// The disk is smaller than 512 MiB: no room for distances.
     TooSmall,
     /// Too many reads failed.
     Errors,
     /// Others kept the disk so busy that too few reads counted.
     TooBusy,
-    /// The host itself is so late, so often, that milliseconds cannot be measured.
+    /// The host is late too often to measure milliseconds.
     LateHost,
-    /// Not finished yet.
+    /// The measurement has not ended.
     Unfinished,
 }
 
@@ -115,7 +116,7 @@ enum Stage {
 }
 
 impl Procedure {
-    /// A measurement that has not begun.
+    /// A new measurement.
     ///
     /// # Errors
     /// [`Unmeasurable::TooSmall`].
@@ -139,7 +140,7 @@ impl Procedure {
         })
     }
 
-    /// What is being measured.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         match self.stage {
             Stage::Rotation(_) => Phase::Rotation,
@@ -150,7 +151,7 @@ impl Procedure {
         }
     }
 
-    /// Part of the work done, 0 to 1, by the time its parts usually take.
+    /// The finished part of the work, 0 to 1, by the usual time of its phases.
     pub fn progress(&self) -> f64 {
         match &self.stage {
             Stage::Rotation(_) => 0.0,
@@ -161,8 +162,8 @@ impl Procedure {
         }
     }
 
-    /// The next read, `None` when there is nothing left to read. Call [`Procedure::done`] or [`Procedure::failed`]
-    /// for each.
+    /// The next read, `None` when there is nothing left to read. Call [`Procedure::done`] or
+    /// [`Procedure::failed`] for each.
     pub fn next(&mut self, now: Nanos) -> Option<Read> {
         self.advance();
         let mut read = match &mut self.stage {
@@ -172,13 +173,13 @@ impl Procedure {
             Stage::Seeks(s) => s.next(now),
             Stage::Finished => return None,
         };
-        // Whatever the arithmetic of a stage says: inside the disk, on a block.
+        // Inside the disk and on a block boundary, whatever the arithmetic of a phase says.
         let last = self.options.sectors - u64::from(read.sectors);
         read.lba = Lba(aligned(read.lba.0.min(last), self.options.block));
         Some(read)
     }
 
-    /// The read that was asked for last took this long.
+    /// Must be called with the time of the last requested read.
     pub fn done(&mut self, timing: Timing) {
         self.reads += 1;
         if self.reads > READS_MAX {
@@ -195,7 +196,7 @@ impl Procedure {
         self.advance();
     }
 
-    /// The read that was asked for last failed. It counts as disturbed; the next place is tried.
+    /// The last requested read failed. It counts as disturbed, and the next place is tried.
     pub fn failed(&mut self, timing: Timing) {
         self.errors += 1;
         if self.errors > ERRORS_MAX {
@@ -210,14 +211,14 @@ impl Procedure {
         self.stage = Stage::Finished;
     }
 
-    /// Goes on to the next stage when one is over.
+    /// Goes on to the next phase when one has ended.
     fn advance(&mut self) {
         let options = self.options;
         match &mut self.stage {
             Stage::Rotation(r) => {
                 let Some(turn) = r.outcome() else { return };
                 if turn.is_none() && r.slow() && self.rotation_tries < ROTATION_TRIES {
-                    // As slow as a disk that turns, but out of step: the host was late too often, perhaps.
+                    // As slow as a disk that turns, but irregular: perhaps the host was late too often.
                     self.rotation_tries += 1;
                     let base = options.sectors * 2 / 5 + shift(&options);
                     let base = base + u64::from(self.rotation_tries) * options.sectors / 64;
@@ -259,7 +260,7 @@ impl Procedure {
     /// The profile.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no profile.
     pub fn finish(self) -> Result<DiskProfile, Unmeasurable> {
         if let Some(why) = self.failure {
             return Err(why);
@@ -293,8 +294,8 @@ fn aligned(lba: u64, block: u32) -> u64 {
     lba - lba % u64::from(block)
 }
 
-/// The rising curve through samples of (distance, time): a lone outlier gives way to its neighbours, then neighbours
-/// in the wrong order are averaged (pool adjacent violators, Ayer et al. 1955).
+/// The rising curve through samples of (distance, time): a single outlier is replaced by its neighbours'
+/// value, then neighbours in the wrong order are averaged (pool adjacent violators, Ayer et al. 1955).
 fn rising(mut points: Vec<(f64, f64)>) -> Vec<SeekPoint> {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let times: Vec<f64> = points.iter().map(|p| p.1).collect();

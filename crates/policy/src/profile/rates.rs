@@ -1,8 +1,9 @@
 //! Transfer rates at places spread over the disk.
 //!
-//! At each place long sequential runs, of which the fastest counts; more places between two whose rates differ. The rate
-//! of a run is the median over all stretches half as long as the run (the slope of Theil and Sen over one distance): a
-//! host that is late at a few reads, even the first or the last, does not change it.
+//! At each place there are several long sequential runs, and the fastest counts. Places are added between two
+//! whose rates differ. The rate of a run is the median over all stretches half as long as the run (the slope
+//! of Theil and Sen over one distance), so a host that is late at a few reads, even the first or the last,
+//! does not change it.
 
 use alloc::vec::Vec;
 
@@ -12,34 +13,36 @@ use super::RatePoint;
 use super::reads::{ProcedureOptions, Read, Timing, median, shift};
 use super::rotation::Revolution;
 
-/// Sectors of one read of a sequential run on a slow disk, 256 KiB, and on a fast one, 1 MiB. While the host deals with
-/// a read the drive's look-ahead keeps the medium busy, if the read is long against the host's part.
+/// Sectors of one read of a sequential run: 256 KiB on a slow disk, 1 MiB on a fast one. If the read is long
+/// against the host's part of the time, the drive's look-ahead keeps the medium busy meanwhile.
 const RUN_SECTORS: (u32, u32) = (512, 2048);
-/// Bytes a turn from which on a disk is a fast one.
+/// A disk of at least this many bytes a turn is a fast one.
 const FAST: f64 = 400_000.0;
-/// Places at which the rate is measured first, ends included.
+/// Number of places measured first, both ends included.
 const RATE_PLACES: u64 = 17;
 /// A place is added between two whose rates differ by more than this part.
 const RATE_STEP: f64 = 0.03;
-/// How often places are added: the outer zones are wide, the innermost may be narrower than a 60th of the disk.
+/// Number of rounds in which places are added: the outer zones are wide, the innermost may be narrower than a
+/// 60th of the disk.
 const REFINEMENTS: u32 = 2;
-/// Runs at each place; the fastest counts. A gap in the layout, a remapped track or a host that was late can only
-/// slow a run down.
+/// Runs at each place; the fastest counts. A gap in the layout, a remapped track or a host that was late can
+/// only slow a run down.
 const RATE_RUNS: usize = 3;
-/// The two fastest must agree to this part, or there are more runs.
+/// The two fastest runs must agree to this part; otherwise there are more runs.
 const RATE_AGREE: f64 = 0.02;
-/// Turns a run lasts. Half a run is no whole number of track switches; over this many turns that is about 1 %, and the
-/// median over stretches that begin at all angles takes most of it away.
+/// Length of a run in turns. Half a run is not a whole number of track switches. Over this many turns the
+/// error is about 1 %, and the median over stretches that begin at all angles removes most of it.
 const RUN_TURNS: f64 = 24.0;
-/// What a run lasts where no turn is known.
+/// Length of a run if the turn is not known.
 const RUN_NS: f64 = 180e6;
-/// Reads that bring host and head into step.
+/// Number of reads until host and head are in step.
 const IN_STEP: u32 = 2;
-/// Reads a run must be judged by.
+/// Minimum number of reads to judge a run.
 const COUNTED_MIN: usize = 4;
-/// A run ends here in any case: after 256 MiB at the most.
+/// Maximum length of a run: 256 MiB.
 const RUN_READS_MAX: u32 = 256;
-/// Sectors of a run on a small disk, 24 turns of 11 ms at 230 MB/s; those of a faster one are less than a hundredth of it.
+/// Sectors of a run on a small disk: 24 turns of 11 ms at 230 MB/s. A run on a faster one takes less than a
+/// hundredth of the disk.
 const RUN_ROOM: u64 = 120_000;
 
 /// Transfer rates.
@@ -50,14 +53,14 @@ pub(super) struct Rates {
     turn_ns: f64,
     /// Sectors of a read, once a first run has shown the speed.
     read_sectors: Option<u32>,
-    /// Places still to do, the next one last.
+    /// Remaining places, the next one last.
     pub(super) places: Vec<u64>,
     pub(super) done: usize,
     refined: u32,
     runs: Vec<(f64, u64)>,
     tries: usize,
     run: Option<RateRun>,
-    /// Nanoseconds of the run that is under way at the end of each of its reads that count, from the first on.
+    /// For each read of the current run that counts, from the first on: when it ended, in nanoseconds.
     marks: Vec<f64>,
     pub(super) found: Vec<RatePoint>,
 }
@@ -68,9 +71,9 @@ struct RateRun {
     reads: u32,
     /// Reads since the start or the last disturbance.
     undisturbed: u32,
-    /// When the last one was done.
+    /// When the last one ended.
     last: Nanos,
-    /// What the reads that count took.
+    /// Times of the reads that count.
     span: f64,
 }
 
@@ -106,8 +109,8 @@ impl Rates {
     pub(super) fn next(&mut self) -> Read {
         if self.run.is_none() {
             let place = self.places.last().copied().unwrap_or(0);
-            // Runs of one place lie apart by 96 MiB (or less on a small disk): neighbouring, but not in one piece
-            // where a virtual disk is made of pieces.
+            // Runs of one place lie apart by 96 MiB (or less on a small disk): neighbouring, but not in one
+            // piece where a virtual disk is made of pieces.
             let apart = (self.options.sectors / 500).min(96 << 11);
             let apart = self.tries as u64 * apart;
             let inner = place > self.options.sectors / 2;
@@ -130,7 +133,7 @@ impl Rates {
         let Some(run) = &mut self.run else { return };
         run.reads += 1;
         if timing.disturbed {
-            // The arm is elsewhere: what follows counts once host and head are in step again.
+            // The arm is elsewhere: reads count again once host and head are in step.
             run.undisturbed = 0;
         } else {
             run.undisturbed += 1;
@@ -148,7 +151,8 @@ impl Rates {
             self.run = None;
             self.marks.clear();
             if self.read_sectors.is_none() {
-                // The first run only shows the speed. Its blocks are in the drive's buffer now: go on elsewhere.
+                // The first run only shows the speed. Its blocks are in the drive's buffer now, so the next
+                // run is elsewhere.
                 let fast = rate * self.turn_ns / 1e9 >= FAST;
                 self.read_sectors = Some(if fast { RUN_SECTORS.1 } else { RUN_SECTORS.0 });
                 self.tries = 1;
@@ -164,7 +168,7 @@ impl Rates {
     fn end_try(&mut self) {
         self.tries += 1;
         self.runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        // Until the two fastest agree, three times as often as needed at the most.
+        // Until the two fastest agree, up to three times as many runs as needed.
         let agree = match self.runs.as_slice() {
             [.., second, first] => second.0 >= first.0 * (1.0 - RATE_AGREE),
             _ => false,
@@ -193,8 +197,8 @@ impl Rates {
     }
 }
 
-/// Bytes a second, from when each of a run's reads of `bytes` ended: the median over all stretches of half the run. 0
-/// where there are too few.
+/// Bytes a second, from the times at which a run's reads of `bytes` ended: the median over all stretches of
+/// half the run. 0 if there are too few.
 fn rate(ends: &[f64], bytes: f64) -> f64 {
     if ends.len() < COUNTED_MIN {
         return 0.0;

@@ -1,12 +1,13 @@
-//! The time of one turn, found by stepping backwards.
+//! The time of one turn, measured by stepping backwards.
 //!
-//! A block that was just read is in the drive's buffer, and so is what follows it (look-ahead); what *precedes* it is
-//! not. Reading blocks in falling order, each as soon as the one before is there, therefore meets the medium every
-//! time, once a turn: the completions are one turn `T` less the angle `d` of a block apart. Waiting `k` turns in
-//! between gives `kT - d`; two such spans separate `T` from `d`, and the longer the wait the finer `T`.
+//! A block that was just read is in the drive's buffer, and so are the blocks behind it (look-ahead); the
+//! blocks *before* it are not. If blocks are read in falling order, each as soon as the one before has
+//! arrived, every read waits for the medium, once a turn: completions are one turn `T` less the angle `d` of
+//! a block apart. With a wait of `k` turns in between, the span is `kT - d`. Two such spans separate `T` from
+//! `d`, and the longer the wait, the more precise `T`.
 //!
-//! A disk without rotation completes whenever asked. The waits are spread over the turn, so there the completions do
-//! not fall on multiples of anything; that is how the two are told apart.
+//! A disk without rotation completes a read at any time. The waits are spread over the turn, so its
+//! completions do not fall on multiples of any time, and that tells the two apart.
 
 use alloc::vec::Vec;
 
@@ -16,22 +17,23 @@ use super::reads::{Read, Timing, median};
 
 /// Blocks read without waiting.
 const COARSE: usize = 16;
-/// Turns waited for, from coarse to fine: each is short enough that the error of the one before stays below half a
-/// turn over it.
+/// Turns to wait, from coarse to fine: each step is short enough that the error of the previous one stays
+/// below half a turn.
 const LADDER: [f64; 3] = [3.0, 12.0, 60.0];
-/// Where in the turn the block is asked for, one try each.
+/// The angles at which the block is requested, one attempt each.
 const ANGLES: [f64; 6] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.45];
-/// A completion is on a multiple of the turn if it is within this part of it. Large against the jitter of a system
-/// call, small against the spread of [`ANGLES`].
+/// A completion is on a multiple of the turn if it is within this part of it. That is large compared with the
+/// jitter of a system call, and small compared with the spread of [`ANGLES`].
 const COHERENT: f64 = 0.1;
-/// Tries of a rung that must be coherent; one or two may cross to a neighbouring track with another skew.
+/// Number of attempts of a step that must agree; one or two may cross to a neighbouring track with another
+/// skew.
 const COHERENT_MIN: usize = 4;
-/// Below this a turn would be over 200000 rpm: the answers came from a buffer or from flash.
+/// Shorter turns would be over 200000 rpm: the answers came from a buffer or from flash.
 const TURN_MIN: f64 = 300_000.0;
-/// Reads after which it gives up on a disk that others keep busy.
+/// Number of reads after which it gives up on a disk that others keep busy.
 const READS_MAX: u32 = 200;
 
-/// What was found.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Revolution {
     /// Nanoseconds of one turn.
@@ -75,12 +77,12 @@ impl Rotation {
         }
     }
 
-    /// `None` while not finished; then the turn, if there is one.
+    /// `None` until it has ended; then the turn, if there is one.
     pub(super) fn outcome(&self) -> Option<Option<Revolution>> {
         self.outcome
     }
 
-    /// Whether blocks took so long that a mechanism must be behind it.
+    /// Whether blocks took so long that there must be a mechanism.
     pub(super) fn slow(&self) -> bool {
         self.step >= TURN_MIN
     }
@@ -95,7 +97,7 @@ impl Rotation {
             }
             _ => Nanos::ZERO,
         };
-        // A rest would have to be shorter than the ladder's waits: none here, the reads are few.
+        // A rest would have to be shorter than the waits of the steps, so there is none; the reads are few.
         Read { lba, sectors: self.block, not_before, may_rest: false }
     }
 

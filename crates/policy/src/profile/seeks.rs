@@ -10,11 +10,11 @@ use super::vernier::{MeasurementEnd, Vernier};
 
 /// The shortest distance is this part of the disk. Disks have 10^4 to 10^6 cylinders.
 const SHORTEST: u64 = 1 << 15;
-/// The longest is this part of it, in thousandths: both ends need room to step backwards.
+/// The longest distance in thousandths of the disk: both ends need room for steps backwards.
 const LONGEST_PERMILLE: u64 = 985;
-/// Sectors kept free below every place for stepping backwards.
+/// Sectors kept free before every place for steps backwards.
 const MARGIN: u64 = 4096;
-/// Distances measured, in equal ratios.
+/// Number of distances, in equal ratios.
 pub(super) const RUNGS: u32 = 26;
 /// Places for each distance.
 pub(super) const PAIRS: u32 = 3;
@@ -32,7 +32,7 @@ pub(super) struct Sample {
 pub(super) struct Seeks {
     options: ProcedureOptions,
     turn: Option<Revolution>,
-    /// Which pair of which distance.
+    /// Index of the current pair and distance.
     pub(super) index: u32,
     tries: u32,
     current: Option<Current>,
@@ -49,7 +49,7 @@ struct Current {
 #[derive(Debug)]
 enum Method {
     Vernier(Vernier),
-    /// No rotation to go by: reads at one end, then the other.
+    /// Without a known rotation: reads at one end, then at the other.
     Plain {
         at_from: bool,
         reads: u64,
@@ -57,9 +57,9 @@ enum Method {
     },
 }
 
-/// Reads of the plain method.
+/// Number of reads of the plain method.
 const PLAIN_READS: usize = 5;
-/// Places tried for one pair.
+/// Number of places tried for one pair.
 const TRIES_MAX: u32 = 3;
 
 impl Seeks {
@@ -67,8 +67,8 @@ impl Seeks {
         Seeks { options, turn, index: 0, tries: 0, current: None, found: Vec::new() }
     }
 
-    /// The two ends of a pair: distances in equal ratios, places in a golden-ratio sequence, which spreads any number
-    /// of them evenly.
+    /// The two ends of a pair: distances are in equal ratios, places in a golden-ratio sequence, which
+    /// spreads any number of them evenly.
     fn places(&self) -> (u64, u64) {
         let sectors = self.options.sectors;
         let shortest = (sectors / SHORTEST).max(MARGIN) as f64;

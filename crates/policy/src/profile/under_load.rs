@@ -1,50 +1,50 @@
-//! How many pieces does a busy device bear at once? What the reads of its own load tell.
+//! The concurrency limit of a busy device, measured with the reads of its own load.
 //!
-//! [`Concurrency`](crate::profile::Concurrency) needs an idle device. One whose servers are busy from the
-//! start never is. So while enough pieces wait, twice as many are tried: a window of reads with the old
-//! number, one with the new one, and both once more. If twice as many bring [`GAIN_MIN`] times as much both
-//! times, they stay, and the next trial follows at once. If not, the device rests from trials, longer each
-//! time. A number that was found is tried against its half as well: a set may lose members.
+//! [`Concurrency`](crate::profile::Concurrency) needs an idle device, but a device whose servers are busy
+//! from the start is never idle. So while enough pieces wait, twice as many are tried: a window of reads with
+//! the old number, one with the new one, and both once more. If twice as many bring [`GAIN_MIN`] times as
+//! much both times, the new number stays, and the next trial follows at once. If not, no trial follows for a
+//! while, longer each time. A number that was found is compared with its half as well, because a set may lose
+//! members.
 //!
-//! Two windows each, in turn, since a load changes: what began or ended between two windows would otherwise
-//! count as a gain.
+//! There are two windows each, alternating, because a load changes: a load that began or ended between two
+//! windows would otherwise count as a gain.
 
 use seekless_base::Nanos;
 
 use crate::profile::AT_ONCE;
 
-/// Twice as many pieces must bring so many times as much. The pieces of a load lie in a sweep, where the
-/// queue of a single drive gains it less than between the jumps of `Concurrency`. With half of the gain
-/// (1.12) drives with a queue pass for sets; with twice (1.5) stripes that bring a piece with several members
-/// do not pass any more.
+/// Minimum gain of twice as many pieces. The pieces of a load lie in a sweep, where the queue of a single
+/// drive gains less than between the jumps of `Concurrency`. With half of the gain (1.12), drives with a
+/// queue count as sets; with twice (1.5), striped sets that read a piece with several members do not.
 const GAIN_MIN: f64 = 1.25;
 
-/// Least reads in a window. With half as many, chance decides; with twice as many a trial on a slow drive
-/// lasts ten seconds.
+/// Minimum number of reads in a window. With half as many, chance decides; with twice as many, a trial on a
+/// slow drive lasts ten seconds.
 const READS: u32 = 12;
 
-/// Shortest window. A server that has just started reads short pieces: a dozen are over in a tenth of a
-/// second, in which chance decides again. With twice as much a trial takes eight seconds.
+/// Minimum length of a window. A server that has just started reads short pieces; a dozen of them are done in
+/// a tenth of a second, in which chance decides again. With twice as much, a trial takes eight seconds.
 const WINDOW_MIN: Nanos = Nanos::from_secs(1);
 
-/// Windows of a trial.
+/// Number of windows of a trial.
 const WINDOWS: usize = 4;
 
-/// Rest after the first trial that brought nothing; it doubles each time, up to [`REST_MAX`]. A trial of a
-/// few seconds on a single spindle costs it a third of them. With half as much a single spindle spends a
-/// hundredth of its first minutes on trials; with twice as much a set whose load had just begun waits longer.
+/// Pause after the first trial without a gain; it doubles each time, up to [`REST_MAX`]. A trial of a few
+/// seconds costs a single spindle a third of them. With half as much, a single spindle spends a hundredth of
+/// its first minutes on trials; with twice as much, a set whose load had just begun waits longer.
 const REST: Nanos = Nanos::from_secs(60);
 
 const REST_MAX: Nanos = Nanos::from_secs(3600);
 
-/// Tries how many pieces a device bears at once, while it is busy.
+/// Finds the concurrency limit of a device while it is busy.
 #[derive(Clone, Debug, Default)]
 pub struct LoadTrial {
-    /// Powers of two: what was found.
+    /// The number that was found, as a power of two.
     doublings: usize,
-    /// The window under way; `None` between trials.
+    /// The current window; `None` between trials.
     window: Option<Window>,
-    /// The number under trial is half of what was found, not twice that.
+    /// Whether the number being tried is half of the found one, not twice.
     halving: bool,
     /// No trial before this.
     rest_until: Nanos,
@@ -53,23 +53,23 @@ pub struct LoadTrial {
 
 #[derive(Clone, Debug)]
 struct Window {
-    /// Reads to wait for before it counts: they were submitted before it began.
+    /// Number of reads to wait for before the window counts: they were submitted before it began.
     before: usize,
     began: Nanos,
     reads: u32,
     bytes: u64,
-    /// Bytes a second of those that are over.
+    /// Bytes a second of the windows that have ended.
     rates: [f64; WINDOWS],
     over: usize,
 }
 
 impl LoadTrial {
-    /// Pieces that the device bears at once, as far as was found.
+    /// The concurrency limit in pieces, as found so far.
     pub fn found(&self) -> usize {
         AT_ONCE[self.doublings]
     }
 
-    /// Pieces that it is to have at once now.
+    /// Number of pieces that the device should have in flight now.
     pub fn pieces(&self) -> usize {
         let (low, high) = self.pair();
         match &self.window {
@@ -85,10 +85,11 @@ impl LoadTrial {
         (AT_ONCE[low], AT_ONCE[low + 1])
     }
 
-    /// A read of so many bytes is over; so many pieces are `queued` for the device.
+    /// A read of this many bytes has ended; `queued` pieces wait for the device.
     pub fn ended(&mut self, now: Nanos, bytes: u64, queued: usize) {
         let (low, high) = self.pair();
-        // With fewer the device is not always given as many as it bears, and there is no order to them.
+        // With fewer, the device does not always have as many in flight as tried, and the pieces are not in
+        // order.
         if queued < 2 * high {
             self.window = None;
             return;
@@ -121,7 +122,7 @@ impl LoadTrial {
         }
     }
 
-    /// The trial is over: whether the higher number gains.
+    /// The trial has ended: whether the higher number gains.
     fn decide(&mut self, now: Nanos, gains: bool) {
         let changed = gains != self.halving;
         if changed && gains {
@@ -135,7 +136,7 @@ impl LoadTrial {
         };
         self.rest_until = now + self.rest;
         let (least, most) = (self.doublings == 0, self.doublings + 1 == AT_ONCE.len());
-        // After a change on in the same direction, else the other one is tried next.
+        // After a change, the next trial goes in the same direction, otherwise in the other one.
         self.halving = most || (!least && (self.halving == changed));
     }
 }
@@ -152,7 +153,7 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// A device that reads up to `spindles` pieces in the time of one, for so long; the numbers that were
+    /// A device that reads up to `spindles` pieces in the time of one, for this long; the numbers that were
     /// found, in order.
     fn run(trial: &mut LoadTrial, now: &mut Nanos, spindles: usize, for_s: u64, queued: usize) -> Vec<usize> {
         let until = *now + Nanos::from_secs(for_s);
@@ -173,7 +174,7 @@ mod tests {
         for (spindles, path) in [(1, vec![1]), (2, vec![1, 2]), (4, vec![1, 2, 4]), (8, vec![1, 2, 4, 8])] {
             let (mut trial, mut now) = (LoadTrial::default(), Nanos::ZERO);
             assert_eq!(run(&mut trial, &mut now, spindles, 20, 64), path);
-            // And so it stays, whatever else is tried.
+            // It stays so, whatever else is tried.
             assert_eq!(run(&mut trial, &mut now, spindles, 20_000, 64), [spindles]);
         }
     }

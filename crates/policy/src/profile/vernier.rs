@@ -1,37 +1,38 @@
-//! Seek time without the rotation, found like the reading of a vernier.
+//! Seek time without the wait for rotation, measured like the reading of a vernier.
 //!
-//! A read takes overhead + seek + the wait until its block comes round. Once a block of a track has been read, it is
-//! known at which instants every other block of that track passes under the head: whole turns later. So the disk is
-//! asked for a block just `x` before its passage, the arm being at the other end of the distance. If overhead and
-//! seek together take no longer than `x`, the read takes `x`; if they take longer, the block was missed and the read
-//! takes `x` and a turn. Halving the interval eight times finds the seek to 1/400 of a turn, where the smallest of
-//! many reads at random angles would need four hundred.
+//! A read takes overhead, seek, and the wait until its block comes round. Once a block of a track has been
+//! read, it is known when every other block of that track passes under the head: whole turns later. So a
+//! block is requested just `x` before its passage, with the arm at the other end of the distance. If overhead
+//! and seek together take no longer than `x`, the read takes `x`; otherwise it misses the block and takes `x`
+//! and a turn. Eight steps of bisection give the seek to 1/400 of a turn, for which the minimum of reads at
+//! random angles would need four hundred reads.
 //!
-//! Blocks are taken in falling order at both ends, so that neither the drive's buffer nor its look-ahead has them.
+//! Blocks are taken in falling order at both ends, so that neither the drive's buffer nor its look-ahead has
+//! them.
 
 use seekless_base::{Lba, Nanos};
 
 use super::reads::{Read, Timing};
 use super::rotation::Revolution;
 
-/// Part of a turn at which the halving ends.
+/// Width of the interval at which the bisection ends, as a part of a turn.
 const RESOLUTION: f64 = 1.0 / 400.0;
 /// And the absolute one, below the jitter of a system call.
 const RESOLUTION_NS: f64 = 5_000.0;
-/// A read is believed if it ended within this part of a turn of a predicted passage. Larger differences are a step to
-/// a track with another skew, a buffer hit or another program's read: the passage is then taken anew.
+/// A read counts if it ended within this part of a turn of a predicted passage. Larger differences come from
+/// a track with another skew, a buffer hit or another program's read; the passage is then measured again.
 const COHERENT: f64 = 0.04;
-/// Turns to wait at the near end. A drive's obligatory look-ahead is a part of a track.
+/// Turns to wait at the near end. The look-ahead that a drive always does is a part of a track.
 const LINGER: f64 = 1.0;
-/// Pairs of reads after which the place is given up; about 13 are needed.
+/// Number of pairs of reads after which the place is given up; about 13 are needed.
 const PAIRS_MAX: u32 = 40;
 
-/// How a measurement ended.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum MeasurementEnd {
-    /// Nanoseconds from issuing the read until the block's end could be met at the earliest.
+    /// Nanoseconds from issuing the read until the earliest end of the block.
     Found(f64),
-    /// No consistent answer here.
+    /// There is no consistent result here.
     GaveUp,
 }
 
@@ -43,15 +44,15 @@ pub(super) struct Vernier {
     block: u32,
     turn: Revolution,
     at_from: bool,
-    /// When the read at the near end was done.
+    /// When the read at the near end ended.
     left: Nanos,
-    /// When a block of the target track ended.
+    /// A time at which a block of the target track passed.
     passage: Option<Nanos>,
-    /// Seek and overhead take longer than this,
+    /// Lower bound of seek and overhead,
     low: f64,
-    /// and no longer than this.
+    /// and upper bound.
     high: f64,
-    /// It was missed once, asked for so long before.
+    /// A block that was requested this long before its passage was missed once.
     missed: Option<f64>,
     pairs: u32,
     outcome: Option<MeasurementEnd>,
@@ -92,7 +93,7 @@ impl Vernier {
             };
         }
         self.to = self.to.saturating_sub(step);
-        // Many drives read on for a while after each positioning whatever else they are asked: let that pass.
+        // Many drives read on for a while after each positioning, so wait for that to end.
         let rested = Nanos(self.left.0.saturating_add((LINGER * self.turn.period) as u64));
         let not_before = match self.passage {
             Some(passage) if self.high.is_finite() => {
@@ -107,7 +108,7 @@ impl Vernier {
         Read { lba: Lba(self.to), sectors: self.block, not_before, may_rest: false }
     }
 
-    /// From `at` to the next end of the block after the one read at `passage`, less than a turn.
+    /// Time from `at` to the next end of the block after the one read at `passage`, less than a turn.
     fn until_passage(&self, passage: Nanos, at: Nanos) -> f64 {
         let since = at.since(passage).0 as f64 + self.turn.block;
         let turns = (since / self.turn.period) as u64 as f64;
@@ -136,8 +137,8 @@ impl Vernier {
                 self.passage = Some(timing.completed);
                 return;
             }
-            // It was met: the arm was there in time. A turn earlier it was not, or it would have been met then; or
-            // the host was late, which is why a miss counts only when it happens again.
+            // The block was met: the arm was there in time. A turn earlier it was not, or the block would
+            // have been met then; or the host was late, which is why a miss counts only if it is repeated.
             self.high = self.high.min(took);
             let missed = took - self.turn.period;
             if missed > self.low {

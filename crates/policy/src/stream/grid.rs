@@ -31,9 +31,9 @@ struct Grid {
 }
 
 impl Grid {
-    /// The grid of these begins: the widest whose places [`MOST`] of them are. n begins of a grid half as
-    /// wide are taken for this one's in one of 2^(n-1) files. Unlike the ends of streams, begins are no habit
-    /// that changes, so half as many are believed. A step is longer than what the kernel reads ahead by
+    /// The grid of these begins: the widest whose places [`MOST`] of them lie on. n begins on a grid half as
+    /// wide are mistaken for this one's in one of 2^(n-1) files. Unlike the ends of streams, begins are not a
+    /// habit that changes, so half as many are enough. A step is longer than what the kernel reads ahead by
     /// itself.
     fn of(begins: &[u64]) -> Option<Grid> {
         if begins.len() < BELIEVED_AFTER as usize / 2 {

@@ -210,7 +210,7 @@ impl Stream {
     }
 }
 
-/// Where a stream stands in its file. Every access scans all readers of its file, and a popular file has
+/// The position of a stream in its file. Every access scans all readers of its file, and a popular file has
 /// hundreds, so these fields are stored side by side, apart from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {

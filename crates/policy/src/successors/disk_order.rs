@@ -1,38 +1,39 @@
-//! Whether files are read in the order of the disk by themselves, which nothing can better.
+//! Whether files are already read in the order of the disk, which needs no help.
 
 use seekless_base::SECTOR_BYTES;
 
 use crate::successors::folder::{BELIEVED, CERTAIN, moved};
 
-/// Ends of reads that are remembered: as many programs may read in disk order side by side, with the files
-/// that lie apart. At half of it eight programs in disk order look like none; at double, what is near to one
-/// of them is half as much.
+/// Maximum number of remembered ends of reads: this many programs, together with the files that lie apart,
+/// may read in disk order side by side. At half, eight programs in disk order are not detected; at double,
+/// the distance that counts as near halves.
 const PLACES: usize = 12;
 
-/// Most sectors from the end of one file to the next that a drive goes over without a seek worth the name:
-/// half a MiB. At half of it an aged file system, where a file in ten lies apart, breaks the order; at
-/// double, more of what lies in one stretch is taken for read in disk order.
+/// Maximum distance in sectors from the end of one file to the next that a drive covers without a real seek:
+/// half a MiB. At half, an aged file system, where one file in ten lies apart, breaks the order; at double,
+/// more files that lie close together count as read in disk order.
 const NEAR_MAX: u64 = (512 << 10) / SECTOR_BYTES;
 
-/// Sectors that count as near at least: 16 KiB, which no drive seeks over.
+/// Minimum distance in sectors that counts as near: 16 KiB, for which no drive seeks.
 const NEAR_MIN: u64 = (16 << 10) / SECTOR_BYTES;
 
-/// The places where files were read last, and how often the next one lay just behind one of them.
+/// The places where files were read last, and how often the next file lay just behind one of them.
 #[derive(Clone, Debug)]
 pub struct DiskOrder {
-    /// Where the files read last begin and end, the latest first. One that lies behind another stands for it.
+    /// Start and end of the files read last, the latest first. A file right behind another replaces its
+    /// entry.
     last: [(u64, u64); PLACES],
     /// The lowest and the highest sector read.
     span: (u64, u64),
-    /// How often a file lay just behind one of those, of [`CERTAIN`].
+    /// How often a file lay just behind one of those, out of [`CERTAIN`].
     score: u32,
-    /// So many files that lie apart come after reads that nobody told of, and say nothing.
+    /// Number of files that lie apart and come after unreported reads; they show nothing.
     unreported: usize,
 }
 
 impl Default for DiskOrder {
     fn default() -> DiskOrder {
-        // Nothing is known: the next file decides.
+        // Nothing is known, so the next file decides.
         DiskOrder {
             last: [(u64::MAX, u64::MAX); PLACES],
             span: (u64::MAX, 0),
@@ -43,13 +44,13 @@ impl Default for DiskOrder {
 }
 
 impl DiskOrder {
-    /// A file that lies between these sectors is read.
+    /// A file between these sectors is read.
     pub fn at(&mut self, from: u64, end: u64) {
         if self.last.iter().any(|last| last.0 == from) {
             return;
         }
         self.span = (self.span.0.min(from), self.span.1.max(end));
-        // The places are near to a quarter of all at most, or reads anywhere would look like disk order.
+        // At most a quarter of all places count as near; otherwise random reads would look like disk order.
         let near = (self.span.1.saturating_sub(self.span.0) / (4 * PLACES as u64)).clamp(NEAR_MIN, NEAR_MAX);
         let behind = self.last.iter().position(|last| (last.1..last.1.saturating_add(near)).contains(&from));
         match behind.is_none() && self.unreported > 0 {
@@ -60,17 +61,17 @@ impl DiskOrder {
         self.last[0] = (from, end);
     }
 
-    /// A request passed, since its reader is in disk order. The next reads of this reader are not reported.
+    /// A request passed because its reader is in disk order. The next reads of this reader are not reported.
     pub fn passed_in_disk_order(&mut self) {
         self.unreported = (self.unreported + 1).min(PLACES);
     }
 
-    /// Every second file at least was the next one on the disk.
+    /// At least every second file was the next one on the disk.
     pub fn is_likely(&self) -> bool {
         self.score >= CERTAIN / 2
     }
 
-    /// Five of the last eight were.
+    /// Five of the last eight files were.
     pub fn is_certain(&self) -> bool {
         self.score >= BELIEVED
     }

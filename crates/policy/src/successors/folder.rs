@@ -7,79 +7,79 @@ use seekless_base::Nanos;
 use crate::successors::TURN_MAX;
 use crate::successors::successors::IDLE;
 
-/// Orders in which files are taken: as the folder lists them, by name, by inode.
+/// The orders in which files may be taken: as the folder lists them, by name, by inode.
 pub const ORDERS: usize = 3;
 
-/// A score of always.
+/// The score of an order that is always right.
 pub(crate) const CERTAIN: u32 = 256;
 
-/// An order is believed from this score on: five of the last eight reads.
+/// Minimum score of an order that is followed: five of the last eight reads.
 pub(crate) const BELIEVED: u32 = CERTAIN * 5 / 8;
 
-/// Most files that a walk may leave out, where the folder has 64 times as many; in smaller folders fewer, so
-/// that chance stays below a sixteenth for each walk. Empty files, files in memory and those that several
-/// programs share out are left out. At half of it a walk breaks at three empty files; at double, reads at
-/// random look like walks in folders of some hundred files.
+/// Maximum number of files that a walk may leave out if the folder has 64 times as many. In smaller folders
+/// fewer, so that chance stays below a sixteenth for each walk. Walks leave out empty files, files in memory,
+/// and files that other programs of a group take. At half, a walk breaks at three empty files; at double,
+/// random reads look like walks in folders of some hundred files.
 pub const GAP_MAX: usize = 4;
 
-/// Most walks through one folder, where it has sixteen times as many files; in smaller folders fewer, or
-/// every read would be the next file of some walk. A folder of video segments has one for each viewer. At
-/// half of it 64 viewers push each other out; at double, a read costs twice as much.
+/// Maximum number of walks through one folder if it has sixteen times as many files. In smaller folders
+/// fewer; otherwise every read would be the next file of some walk. A folder of video segments has one walk
+/// for each viewer. At half, 64 viewers evict one another's walks; at double, a read costs twice as much.
 pub const WALKS_MAX: usize = 64;
 
-/// Right guesses in succession before a walk has files ahead.
+/// Right guesses in a row before files are read ahead for a walk.
 const CONFIRMED: u32 = 2;
 
-/// Entries looked through for the next file of a walk, beside those that are counted.
+/// Entries examined for the next file of a walk, in addition to those that are counted.
 const SCAN_MAX: usize = 256;
 
-/// A file of a folder, in the place where the folder lists it.
+/// A file of a folder, in the order in which the folder lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Inode number.
     pub ino: u64,
-    /// Place in the order of names.
+    /// Position in the order of names.
     pub by_name: u32,
 }
 
-/// What has become of a file.
+/// The state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not read, and not asked for.
+    /// Not read and not requested.
     Unread,
-    /// Read ahead, or on its way, for the walk of this number.
+    /// Read ahead, or being read, for the walk with this number.
     Ahead { walk: u32, bytes: u64, there: bool },
-    /// Read ahead and not read in time.
+    /// Read ahead, and not used in time.
     Left,
-    /// Its head was read.
+    /// The head of the file was read.
     Read,
-    /// It is not read ahead: empty, no regular file, not its reader's.
+    /// Never read ahead: it is empty, not a regular file, or its reader must not read it.
     Skip,
 }
 
-/// A place from which reading goes on.
+/// A place from which a reader goes on.
 #[derive(Clone, Copy, Debug)]
 struct Walk {
     number: u32,
     /// The file read last.
     at: u32,
-    /// Right guesses in succession.
+    /// Right guesses in a row.
     streak: u32,
-    /// Its reader's reads, this one included, when it last read.
+    /// The count of its reader's reads, this one included, when it last read.
     read: u64,
     last: Nanos,
 }
 
-/// What a read of a file's head was.
+/// How a read of a file's head relates to the walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// The next file of this walk; the file that the walk read before.
+    /// It is the next file of this walk; with the file that the walk read before.
     Next { walk: u32, before: u32 },
-    /// Predicted, by an order that goes on from there.
+    /// An order predicted it; that order goes on from there.
     Begins { walk: u32 },
     /// Nothing predicted it.
     Surprise,
-    /// It was read a moment ago.
+    /// It was read a moment ago already.
     Again,
 }
 
@@ -87,10 +87,10 @@ pub(crate) enum Seen {
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) files: Vec<State>,
-    /// Whether each was read to its end.
+    /// Whether each file was read to its end.
     pub(crate) ended: Vec<bool>,
     pub(crate) inos: Vec<u64>,
-    /// Files in each order, and the place of each file in it.
+    /// The files in each order, and the position of each file in it.
     sequence: [Vec<u32>; ORDERS],
     place: [Vec<u32>; ORDERS],
     score: [u32; ORDERS],
@@ -98,12 +98,13 @@ pub(crate) struct Folder {
     next_walk: u32,
     gap: usize,
     walks_max: usize,
-    /// Most walks of a single read: a file at random is the next of one of them in one of eight cases.
+    /// Maximum number of walks of a single read: a random file is the next one of some of them in one of
+    /// eight cases.
     fresh_max: usize,
 }
 
-/// A score after one more guess: an average over the last eight. A right one counts for as much as it is no
-/// chance, of [`CERTAIN`].
+/// A score after one more guess: an average over the last eight. A right guess counts for more, the less
+/// likely it was by chance, out of [`CERTAIN`].
 pub(crate) fn moved(score: u32, right: Option<u32>) -> u32 {
     match right {
         Some(worth) => score + ((CERTAIN - score).div_ceil(8) * worth).div_ceil(CERTAIN),
@@ -111,15 +112,15 @@ pub(crate) fn moved(score: u32, right: Option<u32>) -> u32 {
     }
 }
 
-/// A walk is left behind when its reader has read so many files since, in a folder with so many walks, and
-/// [`TURN_MAX`] has passed. A program that reads one large file meanwhile is not, nor one that waits for the
-/// disk while others find all they read in memory.
+/// A walk ends when its reader has read this many files since, in a folder with this many walks, and
+/// [`TURN_MAX`] has passed. So it does not end while a program reads one large file, or while a program waits
+/// for the disk and others find all their reads in memory.
 fn stale(walks: usize) -> u64 {
     64 + 8 * walks as u64
 }
 
 impl Folder {
-    /// A folder with these files, of a reader with these scores.
+    /// A folder with these files, for a reader with these scores.
     pub(crate) fn new(entries: &[Entry], score: [u32; ORDERS]) -> Folder {
         let count = entries.len();
         let listed: Vec<u32> = (0..count as u32).collect();
@@ -154,7 +155,7 @@ impl Folder {
         self.score
     }
 
-    /// The order that was right most often; of equals the first.
+    /// The order with the best score; of equal ones the first.
     fn best(&self) -> usize {
         (0..ORDERS).rev().max_by_key(|&order| self.score[order]).unwrap_or(0)
     }
@@ -163,8 +164,8 @@ impl Folder {
         self.score[self.best()] >= BELIEVED
     }
 
-    /// Files that a walk at the place `from - 1` of an order leaves out if `file` is its next; `None` if that
-    /// is too many, or lies behind it.
+    /// Number of files that a walk at position `from - 1` of an order leaves out if `file` is its next;
+    /// `None` if that is too many, or `file` lies before it.
     fn left_out(&self, order: usize, from: usize, file: u32) -> Option<usize> {
         let to = self.place[order][file as usize] as usize;
         if to < from || to - from > SCAN_MAX {
@@ -175,8 +176,8 @@ impl Folder {
         (left_out <= self.gap).then_some(left_out)
     }
 
-    /// The walk whose next file, or nearly, this is by an order; whether it moves on. Programs that share
-    /// files out among them open them a little out of order, which moves no walk back.
+    /// The walk whose next file, or nearly, this is by an order; and whether the walk moves on. Programs that
+    /// divide files among them open them slightly out of order, which moves no walk back.
     fn walk_to(&self, order: usize, file: u32) -> Option<(usize, bool)> {
         let to = self.place[order][file as usize];
         let steps = |(index, walk): (usize, &Walk)| {
@@ -196,7 +197,7 @@ impl Folder {
             if self.walks.iter().any(|walk| walk.at == file) || (0..ORDERS).any(near) {
                 return Seen::Again;
             }
-            // A second time through the folder.
+            // The reader goes through the folder a second time.
             for state in self.files.iter_mut().filter(|state| **state == State::Read) {
                 *state = State::Unread;
             }
@@ -207,7 +208,8 @@ impl Folder {
             *found = self.walk_to(order, file);
         }
         if !self.walks.is_empty() {
-            // A file at random is the next of one of the walks as often as they cover files.
+            // The chance that a random file is the next of one of the walks is the share of files that they
+            // cover.
             let covered = (self.walks.len() * (2 * self.gap + 1)).min(self.files.len()) as u32;
             let worth = CERTAIN - CERTAIN * covered / self.files.len() as u32;
             for (order, found) in found.iter().enumerate() {
@@ -218,7 +220,8 @@ impl Folder {
         if let Some((index, on)) = found[best].or_else(|| found.iter().flatten().copied().next()) {
             let walk = &mut self.walks[index];
             let before = walk.at;
-            // What only another order predicted goes on from there, and confirms nothing.
+            // If only another order predicted the file, the walk goes on from there, and nothing is
+            // confirmed.
             walk.streak = if found[best].is_some() { walk.streak.saturating_add(1) } else { 0 };
             if on {
                 walk.at = file;
@@ -236,9 +239,8 @@ impl Folder {
         if begins { Seen::Begins { walk: number } } else { Seen::Surprise }
     }
 
-    /// Takes out the walks that are over, and tells their numbers: those that their reader has left behind,
-    /// those that have come to the end, those there is no room for, and those that have not gone on for
-    /// [`IDLE`].
+    /// Removes walks that have ended and returns their numbers: those that their reader has left, those at
+    /// the end of the folder, those without room, and those without progress for [`IDLE`].
     pub(crate) fn over(&mut self, now: Nanos, reads: u64) -> Vec<u32> {
         let best = self.best();
         let (sequence, place, files) = (&self.sequence[best], &self.place[best], &self.files);
@@ -265,14 +267,14 @@ impl Folder {
         over
     }
 
-    /// Walks that may have files ahead, of a reader that has read so many files.
+    /// The walks that may have files ahead, of a reader that has read this many files.
     pub(crate) fn confirmed(&self, reads: u64) -> usize {
         let behind = stale(self.walks.len());
         self.walks.iter().filter(|w| w.streak >= CONFIRMED && reads - w.read <= behind).count()
     }
 
-    /// The next files of a walk that are to be asked for, so that it has `share` of them ahead. Asked for
-    /// once a quarter of them is read, so that there is something to put in order.
+    /// The next files of a walk to request, so that it has `share` of them ahead. They are requested once a
+    /// quarter of them is used, so that there are several to put in order.
     pub(crate) fn next(&self, walk: u32, share: usize) -> Vec<u32> {
         let best = self.best();
         let Some(walk) = self.walks.iter().find(|w| w.number == walk) else { return Vec::new() };

@@ -10,72 +10,72 @@ use serde::{Deserialize, Serialize};
 use crate::successors::folder::{Entry, Folder, Seen, State};
 use crate::successors::reader::{FILES_AHEAD_MAX, Reader};
 
-/// Files of a folder that a reader must have read to their ends before the folder is listed, where nothing is
-/// known of the reader. At half of it, two programs that happen to read one file each have it listed; at
-/// double, a folder of a dozen files is half read.
+/// Number of files of a folder that a reader must have read to their ends before the folder is listed, if
+/// nothing is known of the reader. At half, two programs that happen to read one file each have it listed; at
+/// double, a folder of a dozen files is half read by then.
 pub const LISTED_AFTER: u32 = 3;
 
-/// Most folders known, for all readers. At half of it, 128 programs in folders of their own forget them; at
-/// double it is as much memory again, which [`ENTRIES_MAX`] bounds.
+/// Maximum number of known folders, for all readers. At half, 128 programs in folders of their own evict one
+/// another's; at double, they take twice as much memory, which [`ENTRIES_MAX`] bounds.
 pub const FOLDERS_MAX: usize = 256;
 
-/// Most files in the folders that are known, together; a folder of more is not looked at. 16 MB in the worst
-/// case. At half of it a mail folder of 100,000 is left alone; at double that is 32 MB a disk.
+/// Maximum number of files in all known folders together; a folder with more is ignored. 16 MB in the worst
+/// case. At half, a mail folder of 100,000 files is ignored; at double, that is 32 MB a disk.
 pub const ENTRIES_MAX: usize = 131_072;
 
-/// A walk that has not gone on for so long is over, as a stream is that does not read. At half of it a reader
-/// that uploads what it reads is taken for gone; at double, memory waits a minute for one that is.
+/// A walk without progress for this long has ended, as a stream without reads has. At half, a reader that
+/// uploads what it reads counts as gone; at double, memory is held for a minute for a reader that is gone.
 pub const IDLE: Nanos = Nanos::from_secs(30);
 
-/// How often walks are looked through for those.
+/// Interval at which walks are checked for that.
 const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 
-/// Reads of a folder kept until it is listed.
+/// Reads of a folder that are kept until it is listed.
 const RECENT_MAX: usize = 16;
 
-/// Bytes that a file is thought to have, before any was seen.
+/// Assumed size of a file in bytes, before any was seen.
 const FIRST_MEAN: u64 = 64 << 10;
 
 /// A read of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Whose: readers are told apart by what they may read.
+    /// Its reader; readers are distinguished by what they may read.
     pub reader: u32,
     /// Which file.
     pub file: FileId,
-    /// The folder it lies in, if the driver knows it. Files of a folder that was listed need none.
+    /// Its folder, if the driver knows it. Not needed for files of a folder that was listed.
     pub folder: Option<FileId>,
     /// It begins at the first byte.
     pub head: bool,
     /// It reaches the last byte.
     pub end: bool,
-    /// Where the file begins on the disk, and its bytes, if the driver knows.
+    /// Where the file begins on the disk, and its size, if the driver knows them.
     pub place: Option<(Lba, u64)>,
 }
 
-/// What the driver is to do.
+/// An order to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// List this folder, and tell: [`Successors::listed`] or [`Successors::closed`].
+    /// List this folder, then call [`Successors::listed`] or [`Successors::closed`].
     List {
         /// The reader it is for.
         reader: u32,
         /// The folder.
         folder: FileId,
     },
-    /// Bring the head ([`crate::successors::head`]) of this file into memory, and tell:
+    /// Bring the head ([`crate::successors::head`]) of this file into memory, then call
     /// [`Successors::opened`] or [`Successors::unusable`].
     Open {
-        /// The reader it is for: a file that this reader could not read must not be opened.
+        /// The reader it is for. A file that this reader may not read must not be opened.
         reader: u32,
         /// The folder.
         folder: FileId,
-        /// Which of the entries that were listed.
+        /// Index among the entries that were listed.
         entry: u32,
-        /// The file that the folder had there.
+        /// The file at that entry.
         file: FileId,
     },
-    /// Nobody is thought to come for this file any more: what has not been read of it need not be.
+    /// The reader is not expected to use this file any more: the rest of it need not be read.
     Withdraw {
         /// The reader it was for.
         reader: u32,
@@ -84,24 +84,24 @@ pub enum Action {
     },
 }
 
-/// What is counted, since the start unless the name says "now".
+/// Counters since the start, unless the name says "now".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Folders listed.
     pub folders: u64,
-    /// Files asked for.
+    /// Files requested.
     pub asked: u64,
-    /// Of them, read afterwards.
+    /// Of these, used afterwards.
     pub used: u64,
     /// Bytes of those.
     pub bytes_used: u64,
-    /// Files brought in that nobody read in time.
+    /// Files brought in and not used in time.
     pub wasted: u64,
     /// Bytes of those.
     pub bytes_wasted: u64,
-    /// Files asked for and withdrawn before they were read.
+    /// Files requested and withdrawn before they were read.
     pub withdrawn: u64,
-    /// Reads in folders that were listed, and not predicted.
+    /// Reads in listed folders that were not predicted.
     pub surprises: u64,
     /// Files ahead now.
     pub files_now: u32,
@@ -109,7 +109,7 @@ pub struct Stats {
     pub bytes_now: u64,
 }
 
-/// Before and behind every file there is.
+/// Before and after every file.
 const FIRST_FILE: FileId = FileId { dev: 0, ino: 0 };
 const LAST_FILE: FileId = FileId { dev: u64::MAX, ino: u64::MAX };
 
@@ -118,7 +118,7 @@ type Key = (u32, FileId);
 
 #[derive(Debug)]
 enum Known {
-    /// Reads seen: inode, and whether its end was.
+    /// Reads seen: inode, and whether the end was read.
     Seen {
         recent: VecDeque<(u64, bool)>,
         whole: u32,
@@ -143,7 +143,7 @@ pub struct Successors {
     files: BTreeMap<(u32, FileId), (FileId, u32)>,
     readers: BTreeMap<u32, Reader>,
     actions: VecDeque<Action>,
-    /// Most bytes that may be ahead.
+    /// Maximum bytes that may be ahead.
     room: u64,
     mean: u64,
     next_look: Nanos,
@@ -151,12 +151,12 @@ pub struct Successors {
 }
 
 impl Successors {
-    /// Nothing is known. `room` is as of [`Successors::room`].
+    /// Knows nothing yet. `room` is that of [`Successors::room`].
     pub fn new(room: u64) -> Successors {
         Successors { room, mean: FIRST_MEAN, ..Successors::default() }
     }
 
-    /// From now on so many bytes may lie ahead of all readers.
+    /// Sets the bytes that may be ahead of all readers from now on.
     pub fn room(&mut self, bytes: u64) {
         self.room = bytes;
     }
@@ -171,22 +171,22 @@ impl Successors {
         self.folders.len()
     }
 
-    /// Whether this folder is listed, and its entries are known.
+    /// Whether this folder was listed.
     pub fn is_listed(&self, reader: u32, folder: FileId) -> bool {
         matches!(self.folders.get(&(reader, folder)), Some(Slot { known: Known::Listed(_), .. }))
     }
 
-    /// The next thing to do. Drain after every call.
+    /// The next order. Drain after every call.
     pub fn poll(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`Successors::tick`] has something to do; `None`: nothing is ahead.
+    /// When [`Successors::tick`] must be called; `None`: nothing is ahead.
     pub fn next_deadline(&self) -> Option<Nanos> {
         (self.stats.files_now > 0).then_some(self.next_look)
     }
 
-    /// Time passed: walks that have not gone on are over.
+    /// Time has passed: walks without progress end.
     pub fn tick(&mut self, now: Nanos) {
         if now < self.next_look {
             return;
@@ -244,8 +244,8 @@ impl Successors {
                 if recent.len() > RECENT_MAX {
                     recent.pop_front();
                 }
-                // To list a folder costs the disk a seek there and one back, which a reader in the order of
-                // the disk would wait for, and nothing is read ahead of it.
+                // Listing a folder costs the disk two seeks, for which a reader in disk order would wait, and
+                // nothing is read ahead of it.
                 if !*asked && !in_disk_order && (trusted || *whole >= LISTED_AFTER) {
                     *asked = true;
                     self.actions.push_back(Action::List { reader, folder });
@@ -254,8 +254,8 @@ impl Successors {
         }
     }
 
-    /// A reader was told to read by itself, and is not heard of for a while: where it is heard of next says
-    /// nothing about its order.
+    /// A reader was told to read for itself, so its reads are not reported for a while; the next reported one
+    /// shows nothing about its order.
     pub fn passed_in_disk_order(&mut self, reader: u32) {
         if let Some(of) = self.readers.get_mut(&reader) {
             of.disk_order.passed_in_disk_order();
@@ -263,7 +263,7 @@ impl Successors {
     }
 
     /// The entries of a folder that may be files, in the order in which it lists them. Ignored if there are
-    /// more than [`ENTRIES_MAX`], or nobody asked.
+    /// more than [`ENTRIES_MAX`], or the folder was not requested.
     pub fn listed(&mut self, now: Nanos, reader: u32, folder: FileId, entries: &[Entry]) {
         let key = (reader, folder);
         if entries.len() > ENTRIES_MAX {
@@ -294,14 +294,14 @@ impl Successors {
         }
     }
 
-    /// A folder cannot be listed, or its reader may not: it is left alone.
+    /// A folder cannot be listed, or its reader may not list it: it is ignored from now on.
     pub fn closed(&mut self, reader: u32, folder: FileId) {
         if let Some(slot) = self.folders.get_mut(&(reader, folder)) {
             slot.known = Known::Closed;
         }
     }
 
-    /// So many bytes of a file that was asked for are on their way; 0 if all of them were in memory.
+    /// This many bytes of a requested file are being read; 0 if all were in memory.
     pub fn opened(&mut self, reader: u32, file: FileId, len: u64) {
         let mut thought = len;
         self.change(reader, file, |state| {
@@ -310,11 +310,11 @@ impl Successors {
             }
         });
         self.stats.bytes_now = self.stats.bytes_now + len - thought;
-        // Of many files the last weigh most.
+        // If there are many files, the latest weigh most.
         self.mean = (self.mean * 15 + len.max(1)).div_ceil(16);
     }
 
-    /// What was asked for is in memory.
+    /// The requested bytes are in memory.
     pub fn arrived(&mut self, reader: u32, file: FileId) {
         self.change(reader, file, |state| {
             if let State::Ahead { there, .. } = state {
@@ -323,15 +323,15 @@ impl Successors {
         });
     }
 
-    /// A file that was asked for is not to be read ahead: it is empty, no regular file, not there, not its
-    /// reader's, or its read failed.
+    /// A requested file must not be read ahead: it is empty, not a regular file, missing, its reader may not
+    /// read it, or its read failed.
     pub fn unusable(&mut self, reader: u32, file: FileId) {
         let mut was = State::Skip;
         self.change(reader, file, |state| was = core::mem::replace(state, State::Skip));
         self.not_ahead(was);
     }
 
-    /// Changes the state of a file of a folder that is known.
+    /// Changes the state of a file of a known folder.
     fn change(&mut self, reader: u32, file: FileId, change: impl FnOnce(&mut State)) {
         let Some(&(folder, entry)) = self.files.get(&(reader, file)) else { return };
         if let Some(Slot { known: Known::Listed(folder), .. }) = self.folders.get_mut(&(reader, folder)) {
@@ -339,7 +339,7 @@ impl Successors {
         }
     }
 
-    /// A file is not ahead any more; the bytes it had.
+    /// A file is not ahead any more. Returns its bytes.
     fn not_ahead(&mut self, was: State) -> Option<u64> {
         let State::Ahead { bytes, .. } = was else { return None };
         self.stats.files_now -= 1;
@@ -347,7 +347,7 @@ impl Successors {
         Some(bytes)
     }
 
-    /// A file of a folder that was listed is read; the walk that goes on from it.
+    /// A file of a listed folder is read. Returns the walk that goes on from it.
     fn go_on(&mut self, now: Nanos, key: Key, entry: u32, head: bool, end: bool) -> Option<u32> {
         let (id, _) = key;
         let Some(Slot { known: Known::Listed(folder), .. }) = self.folders.get_mut(&key) else { return None };
@@ -389,7 +389,7 @@ impl Successors {
         walk
     }
 
-    /// Asks for the next files of a walk, within its share of the window and the room there is.
+    /// Requests the next files of a walk, within its share of the window and the available room.
     fn ask(&mut self, now: Nanos, key: Key, walk: u32) {
         let (id, folder_id) = key;
         let Some(reader) = self.readers.get(&id) else { return };
@@ -403,7 +403,7 @@ impl Successors {
         let Some(Slot { known: Known::Listed(folder), .. }) = self.folders.get_mut(&key) else { return };
         let next = folder.next(walk, share);
         for entry in next {
-            // Until it is opened it counts as one like the others.
+            // Until it is opened, it counts as a file of mean size.
             let bytes = self.mean;
             if self.stats.bytes_now + bytes > self.room || self.stats.files_now >= FILES_AHEAD_MAX {
                 return;
@@ -418,7 +418,7 @@ impl Successors {
         }
     }
 
-    /// Ends the walks of a folder that are over. What was read ahead for them is waste, or withdrawn.
+    /// Ends the walks of a folder that are over. Files read ahead for them are waste, or withdrawn.
     fn end_walks(&mut self, now: Nanos, key: Key) {
         let (id, folder_id) = key;
         let Some(reads) = self.readers.get(&id).map(|reader| reader.reads) else { return };
@@ -439,7 +439,7 @@ impl Successors {
         self.leave(id, left);
     }
 
-    /// Nobody comes for these files.
+    /// These files will not be used.
     fn leave(&mut self, id: u32, left: Vec<(FileId, State)>) {
         for (file, state) in left {
             let Some(bytes) = self.not_ahead(state) else { continue };
@@ -456,7 +456,7 @@ impl Successors {
         }
     }
 
-    /// Forgets the folders unused longest until there is room for another one, with so many entries.
+    /// Forgets the folders used longest ago until there is room for another one with this many entries.
     fn make_room(&mut self, entries: usize) {
         while self.folders.len() >= FOLDERS_MAX + usize::from(entries > 0)
             || self.files.len() + entries > ENTRIES_MAX
@@ -475,7 +475,7 @@ impl Successors {
         if let Known::Listed(folder) = slot.known {
             let file = |ino| FileId { dev: folder_id.dev, ino };
             for &ino in &folder.inos {
-                // A file with two names may lie in a folder that stays.
+                // A file with two names may also be in a folder that stays.
                 if self.files.get(&(id, file(ino))).is_some_and(|at| at.0 == folder_id) {
                     self.files.remove(&(id, file(ino)));
                 }

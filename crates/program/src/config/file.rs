@@ -1,4 +1,4 @@
-//! The configuration file: read, and checked against the options of the commands.
+//! The configuration file: reads it and checks it against the options of the commands.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
@@ -14,23 +14,23 @@ use toml::de::{DeTable, DeValue};
 
 use crate::{moved, usage};
 
-/// Largest file that is read. The options of all commands with comments take a few KiB; what is a hundred
-/// times longer is another file.
+/// Maximum size of the file. The options of all commands with comments take a few KiB; a file a hundred times
+/// as large is something else.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The section of what every command takes that has such an option.
+/// The section for every command that has such an option.
 pub(crate) const ALL: &str = "all";
 
-/// Options that say which file is read, or that end the command.
+/// Options that name the file, or that end the command.
 const NEVER: [&str; 3] = ["config", "help", "version"];
 
-/// The folders that a command is about: the only argument without a name that has a key, and not in [`ALL`].
+/// The folders of a command: the only argument without a name that has a key. Not in [`ALL`].
 const DIRS: &str = "dirs";
 
 /// Commands without a section.
 const NO_SECTION: [&str; 2] = ["config", "help"];
 
-/// A value as the file has it.
+/// A value in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Switch(bool),
@@ -39,7 +39,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// As the value of a word: a list by commas.
+    /// As a value on the command line: a list is joined by commas.
     fn text(&self) -> String {
         match self {
             Value::Switch(on) => on.to_string(),
@@ -68,10 +68,11 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads and checks a file; `program` is built ([`Command::build`]). No file, unless it `must` be there.
+    /// Reads and checks a file; `program` is built ([`Command::build`]). A missing file is empty, unless it
+    /// `must` exist.
     ///
     /// # Errors
-    /// It cannot be read, other users may write to it, or a line of it is wrong.
+    /// It cannot be read, other users may write to it, or a line is wrong.
     pub(crate) fn read(path: &Path, must: bool, program: &Command) -> Result<Option<File>, Fault> {
         let Some(text) = text(path, must)? else { return Ok(None) };
         let reader = Reader { path, text: &text };
@@ -87,7 +88,7 @@ impl File {
         place(&self.path, setting.line)
     }
 
-    /// Every value is one that its options take, and no two contradict each other.
+    /// Checks that every option accepts its value, and that no two contradict each other.
     fn check(&self, program: &Command) -> Result<(), Fault> {
         for (at, command) in sections(program) {
             let name = name(program, &at);
@@ -190,12 +191,12 @@ fn text(path: &Path, must: bool) -> Result<Option<String>, Fault> {
     }
 }
 
-/// The line that follows these bytes.
+/// The number of the line after these bytes.
 fn line_of(before: &[u8]) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// A text whose lines are known.
+/// A text with line numbers.
 struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
@@ -242,7 +243,7 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// Adds the lines of a section. `command`: none for [`ALL`].
+    /// Adds the lines of a section. `command`: `None` for [`ALL`].
     fn section(
         &self,
         path: &[String],
@@ -309,7 +310,7 @@ impl Reader<'_> {
     }
 }
 
-/// Entries as they stand in the file, so that the first mistake is the one that is reported.
+/// Entries in the order of the file, so that the first mistake is reported.
 fn in_order<'t, 'i>(
     table: &'t DeTable<'i>,
 ) -> Vec<(&'t Spanned<std::borrow::Cow<'i, str>>, &'t Spanned<DeValue<'i>>)> {
@@ -364,7 +365,7 @@ fn name(program: &Command, path: &[String]) -> String {
     format!("{} {}", program.get_name(), path.join(" "))
 }
 
-/// The key of an option in the file: its long name. Folders that a command is about have theirs too.
+/// The key of an option in the file: its long name. The folders of a command have a key too.
 pub(crate) fn key(arg: &Arg) -> Option<String> {
     if arg.is_hide_set() || NEVER.contains(&arg.get_id().as_str()) {
         return None;
@@ -380,7 +381,7 @@ pub(crate) fn option<'c>(command: &'c Command, wanted: &str) -> Option<&'c Arg> 
     command.get_arguments().find(|arg| key(arg).is_some_and(|key| key == wanted))
 }
 
-/// Whether one of two options of a command forbids the other.
+/// Whether one of two options of a command excludes the other.
 pub(crate) fn contradict(command: &Command, one: &Arg, other: &Arg) -> bool {
     let forbids =
         |a: &Arg, b: &Arg| command.get_arg_conflicts_with(a).iter().any(|c| c.get_id() == b.get_id());
@@ -396,10 +397,10 @@ fn values(arg: &Arg) -> ValueRange {
     arg.get_num_args().unwrap_or(ValueRange::SINGLE)
 }
 
-/// The words of a command line that say the same.
+/// The words of a command line with the same meaning.
 ///
 /// # Errors
-/// The option takes no value of this type; the text says what it takes.
+/// The option takes no value of this type; the text says what to write.
 pub(crate) fn words(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
     let takes = arg.get_action().takes_values();
     let long = arg.get_long();
@@ -422,9 +423,9 @@ pub(crate) fn words(arg: &Arg, value: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-/// The option's own parser takes these words.
+/// Checks that the option's own parser accepts these words.
 fn taken(arg: &Arg, words: &[String]) -> Result<(), String> {
-    // Without what it says about options that are not here.
+    // Without the part about options that are not in these words.
     let alone = arg
         .clone()
         .required(false)

@@ -37,7 +37,7 @@ struct Shown {
     option: String,
     value: Option<String>,
     from: String,
-    /// What help says of an option without a value: a default that is found when the command runs.
+    /// The default that help states for an option without a value, if it is determined at run time.
     default: Option<String>,
 }
 
@@ -128,7 +128,7 @@ impl ConfigArgs {
         let configured = configured(program, words)?;
         let given = match usage::matches(program.clone(), configured.words.clone()) {
             Ok(given) => Some(given),
-            // Only an example: it may lack folders, or the command that `run` runs.
+            // This is only an example: it may lack folders, or the command that `run` runs.
             Err((error, _)) if error.kind() == ErrorKind::MissingRequiredArgument => {
                 program.clone().ignore_errors(true).try_get_matches_from(&configured.words).ok()
             }
@@ -161,7 +161,7 @@ fn shown(at: &[String], arg: &Arg, key: String, given: &ArgMatches, configured: 
             None => (value(arg, given), "default".to_string()),
         },
     };
-    // Of a switch the text alone would say nothing if it is off.
+    // For a switch that is off, its text alone says nothing.
     value = value.filter(|value| !value.is_empty());
     let default = (value.is_none() && from == "default").then(|| default_in_help(arg)).flatten();
     Shown { command: at.join(" "), option: key, value, from, default }

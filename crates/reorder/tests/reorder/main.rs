@@ -1,5 +1,6 @@
-//! What must hold of block reordering whatever clients, disks and connections do, and in whatever order: every client gets
-//! every block it wants once, some client always makes progress, memory and tables keep their bounds.
+//! What must hold of block reordering whatever clients, disks and connections do, and in whatever order:
+//! every client gets every block it wants once, some client always makes progress, memory and tables keep
+//! their bounds.
 
 mod world;
 

@@ -1,8 +1,9 @@
-//! Clients, disks and connections round a [`Circus`], which do whatever they are told and watch what must hold: every client gets
-//! each of its blocks once or is told that it cannot, some client always makes progress, memory and tables keep their bounds.
+//! Clients, disks and connections round a [`Circus`], which do whatever they are told and watch what must
+//! hold: every client gets each of its blocks once or is told that it cannot, some client always makes
+//! progress, memory and tables keep their bounds.
 //!
-//! Shared with the fuzz target (`fuzz/src/reorder.rs`). A number picks among what there is at that moment; where there is nothing,
-//! nothing happens.
+//! Shared with the fuzz target (`fuzz/src/reorder.rs`). A number picks among what there is at that moment;
+//! where there is nothing, nothing happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,8 +160,8 @@ impl World {
         assert!(self.memory.len() as u64 + promised <= self.config.memory.0 / BLOCK, "memory is bounded");
     }
 
-    /// From here on reads end and connections drain, in the order of `choose` (a number below the one it is given), and
-    /// everybody must get to the end.
+    /// From here on reads end and connections drain, in the order of `choose` (a number below the one it is
+    /// given), and everybody must get to the end.
     pub(crate) fn finish(mut self, mut choose: impl FnMut(usize) -> usize) {
         for turn in 0.. {
             while self.poll() {}

@@ -19,22 +19,22 @@ use crate::bitrates::confine::{CPU_S_MAX, NOBODY, confine};
 use crate::bitrates::header::{begins, bitrate};
 use crate::bitrates::manifest::{self, Part};
 
-/// Most bytes read of a file: its first boxes, the movie's head, an index of segments.
+/// Maximum bytes read of a file: its first boxes, the movie's header, an index of segments.
 const LOOK_MAX: u64 = 512 << 10;
 
-/// Largest manifest. A longer one is none of a video.
+/// Maximum size of a manifest. A longer one is not a video's.
 const MANIFEST_MAX: u64 = 256 << 10;
 
-/// Bytes that tell what a file is.
+/// Bytes that identify the type of a file.
 const HEAD_BYTES: usize = 1024;
 
-/// Longest that a file's process may take, with what the disk takes.
+/// Maximum time of a file's process, with the disk's.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Most bytes that are read of what it says: the addresses of a manifest, and numbers.
+/// Maximum bytes read of its output: the addresses of a manifest, and numbers.
 const SAID_MAX: u64 = 4 << 20;
 
-/// How long a process that was killed is waited for. One whose disk hangs ends when the disk lets it.
+/// How long a killed process is waited for. One whose disk hangs ends when the disk answers.
 const END_MAX: Duration = Duration::from_secs(1);
 
 /// The result of parsing a header.

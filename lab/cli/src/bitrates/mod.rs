@@ -1,4 +1,4 @@
-//! `seekless-lab bitrates`: the table that `--bitrates` reads, from what media files say of themselves.
+//! `seekless-lab bitrates`: writes the table that `--bitrates` reads, from the headers of media files.
 //!
 //! ```text
 //!   the command            walks a folder, opens files, writes the table; reads no header
@@ -7,10 +7,10 @@
 //!   one process a file     parses, without rights, with little memory and time (look, confine, header)
 //! ```
 //!
-//! Headers are written by whoever wrote the files, and their parsers are the largest part of Seekless that
-//! reads what others have written. So no process that serves anybody, or that root runs, has them in use.
-//! Each file is parsed by a process of its own, which has given up its rights. It can do no more than to say
-//! something wrong of its file, or to end, and either is one line.
+//! Headers come from the authors of the files, and their parsers are the largest part of Seekless that reads
+//! untrusted data. So no process that serves other programs, or that runs as root, contains them. Each file
+//! is parsed by a process of its own, which has given up its rights. At worst it returns wrong values for its
+//! file, or ends; either is one line.
 //!
 //! Must not know: the other applications; what the bitrates are for.
 

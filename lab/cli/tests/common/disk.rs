@@ -1,4 +1,5 @@
-//! A disk of `seekless-lab vdisk`, two hundred times as fast as life, with files that are functions of their names.
+//! A disk of `seekless-lab vdisk`, two hundred times as fast as life, with files that are functions of their
+//! names.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

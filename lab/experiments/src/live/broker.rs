@@ -39,12 +39,12 @@ const PROGRAM: &str = include_str!("Broker.java");
 const HEAP: &str = "256m";
 /// Of a start with a log that was closed, and of an end, at which the broker writes all that is dirty.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Of filling the log, at the disk's own rate.
+/// Time to fill the log, at the disk's own rate.
 const FILL_PATIENCE: Duration = Duration::from_secs(1800);
 /// Start of the clients, beyond the time they are asked to run.
 const SLACK: Duration = Duration::from_secs(60);
-/// What consumers that follow may be behind: a quarter of a second and more at the rates here. What they have
-/// taken may leave memory, so with double, more of it would count that nobody comes for.
+/// How far behind consumers that follow may be: a quarter of a second and more at the rates here. What they
+/// have taken may leave memory, so with double, more bytes would count that no consumer will read.
 const TAIL: u64 = 2 << 20;
 /// Time between two looks at it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

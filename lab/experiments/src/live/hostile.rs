@@ -1,9 +1,9 @@
-//! `seekless-lab hostile`: what a user without rights may do to a daemon that all users share, all of it at
-//! once and as fast as it goes.
+//! `seekless-lab hostile`: everything that a user without rights may do to a daemon that all users share, at
+//! once and as fast as possible.
 //!
-//! Frames that are none; requests for bytes with descriptors of folders, pipes, memory and `/proc`, and with
-//! none; connections by the thousand that are held open; questions whose answers are never taken. None of it
-//! is a read of a disk: how much of that a user may have is not the daemon's to say.
+//! It sends invalid frames; requests with descriptors of folders, pipes, memory and `/proc`, and without any;
+//! connections by the thousand that are held open; and questions whose answers are never read. None of it
+//! reads a disk: how much of that a user may do is not decided by the daemon.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use seekless_base::{Exit, Fault};
 use seekless_kernel::fdpass::{self, Address, TwinName};
 use seekless_wire::{Call, Frame, Need};
 
-/// A user without rights. Its number is nobody's on any distribution.
+/// A user without rights. No distribution uses this user id.
 const USER: u32 = 65_533;
 
 /// As many as a small server has processors. One leaves the other to the daemon; more wait for each other.

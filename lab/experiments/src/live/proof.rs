@@ -1,4 +1,4 @@
-//! `seekless prove` beside the load of an arm: what it says is held against what the arms themselves show.
+//! `seekless prove` beside the load of an arm: its result is compared with the arms' own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

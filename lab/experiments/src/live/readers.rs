@@ -495,7 +495,7 @@ fn connect(port: u16) -> std::io::Result<TcpStream> {
 
 /// The last line of an FTP reply; lines before it have a dash after the number.
 fn reply(from: &mut impl BufRead) -> std::io::Result<String> {
-    /// A server that says more before an answer is none.
+    /// A server that sends more before its reply is not an FTP server.
     const LINES_MAX: usize = 100;
     for _ in 0..LINES_MAX {
         let mut line = String::new();

@@ -144,7 +144,7 @@ impl Series {
         }
     }
 
-    /// From now on for so many seconds readers may wait and fail.
+    /// For this many seconds from now on, readers may wait and fail.
     pub(super) fn excuse(&mut self, seconds: f64) {
         let now = self.began.elapsed().as_secs_f64();
         self.excused.push((now, now + seconds));
@@ -218,8 +218,8 @@ fn growth(samples: &[Sample]) -> (f64, f64) {
     (mean(after) / mean(before).max(1.0), most(after) - most(before))
 }
 
-/// Resident memory that is no file's, in KiB, and open descriptors of a process. What an engine has mapped of
-/// the files it reads ahead is page cache, and goes by the budget.
+/// Anonymous resident memory of a process in KiB, and its open descriptors. What an engine has mapped of the
+/// files it reads ahead is page cache, which the budget bounds.
 pub(super) fn usage(pid: u32) -> Option<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = |name: &str| -> Option<u64> {

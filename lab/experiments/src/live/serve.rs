@@ -279,8 +279,7 @@ pub(crate) fn account_disks(row: &mut Row, disks: &[Value]) {
     row.raw.insert("disks".into(), disks.to_vec().into());
 }
 
-/// Adds the parts of the disks' time that went into transfers nobody had use of: these parts of what was
-/// read.
+/// Adds the parts of the disks' time that were spent on transfers without use: these parts of what was read.
 pub(crate) fn account_transfer(row: &mut Row, reread: f64, wasted: f64) {
     let Some(transfer) = row.metrics.get("time_transfer").copied() else { return };
     row.metrics.insert("time_reread".into(), transfer * reread);

@@ -147,7 +147,7 @@ fn ask_unloaded(bench: &mut Bench<'_>, service: Service, row: &Row) -> Result<Ad
     ask(&running.server.pids(), bench.scratch.path())
 }
 
-/// What the doctor says of these processes. A preload suits only where it suits all of them.
+/// The doctor's findings on these processes. A preload suits only if it suits all of them.
 pub(super) fn ask(pids: &[u32], scratch: &Path) -> Result<Advice, Fault> {
     let mut said = Vec::new();
     for pid in pids.iter().take(ASKED_MAX) {

@@ -126,8 +126,7 @@ mod tests {
     use crate::plan::distances::Distances;
     use seekless_model::workload::splitmix::mix;
 
-    /// 1000 parts of 1 MB read round and round: everything misses below 1 GB, nothing but the first round
-    /// above.
+    /// 1000 parts of 1 MB read round and round: everything misses below 1 GB, only the first round above.
     fn loop_curve() -> Curve {
         let mut d = Distances::new(1 << 12, 1);
         for i in 0..10_000_u64 {

@@ -1,21 +1,22 @@
-//! The capacity model of Circus \[X\] 2: what it takes to fill a link with files from disks, by formula.
+//! The capacity model of Circus \[X\] 2: how many disks and how much memory fill a link with files, by
+//! formula.
 //!
 //! - `N = Rn / Rc` clients of rate `Rc` fill a link of rate `Rn`.
-//! - Accesses are spread evenly over the data, so a cache of size `M` answers a share `M / L` of them (2.1), and the
-//!   network carries at most `1 / (1 - M/L)` times what the disks deliver (Figure 1).
+//! - Accesses are spread evenly over the data, so a cache of size `M` answers a share `M / L` of them (2.1),
+//!   and the network carries at most `1 / (1 - M/L)` times what the disks deliver (Figure 1).
 //! - A disk that positions for `Tpos` before each block of `B` bytes delivers `B / (Tpos + B/Rd)` (Figure 2).
 //! - `D = Rn (1 - M/L) / (B / (Tpos + B/Rd))` disks fill the link (2.2 states it without a cache).
-//! - Between disk and network every client has at least half a block and at most two in memory: `N B / 2` to `2 N B`
-//!   (Figure 3).
+//! - Between disk and network every client has at least half a block and at most two in memory: `N B / 2` to
+//!   `2 N B` (Figure 3).
 
 use seekless_base::Lba;
 use seekless_model::drive::DriveSpec;
 
-/// Bytes of half a block a client, the least buffer space (\[X\] 2.2).
+/// Blocks of memory for a client at least: half a block (\[X\] 2.2).
 const BLOCKS_MIN: f64 = 0.5;
-/// The most: one block being read and one being sent.
+/// And at most: one block being read and one being sent.
 const BLOCKS_MAX: f64 = 2.0;
-/// Places looked at when a drive is averaged over its surface.
+/// Number of places over which a drive is averaged.
 const PLACES: u64 = 64;
 
 /// A disk, as the model sees it.
@@ -27,7 +28,7 @@ pub struct DiskModel {
     pub rate: f64,
 }
 
-/// The question.
+/// The input of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Question {
     /// Rate of the server's link, bytes a second.
@@ -44,28 +45,29 @@ pub struct Question {
     pub disk: DiskModel,
 }
 
-/// What it takes to serve the clients of a [`Question`].
+/// The result for the clients of a [`Question`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Requirement {
     /// Clients that fill the link.
     pub clients: f64,
-    /// Least and most memory for their buffers, bytes.
+    /// Minimum and maximum memory for their buffers, bytes.
     pub buffers: (f64, f64),
-    /// Memory left for a cache once the least buffers are taken, bytes; none if they do not fit.
+    /// Memory left for a cache after the minimum buffers, bytes; `None` if they do not fit.
     pub cache: Option<f64>,
-    /// Share of accesses the cache answers.
+    /// Share of accesses that the cache answers.
     pub hits: f64,
-    /// What one disk delivers, bytes a second.
+    /// Rate of one disk, bytes a second.
     pub disk: f64,
     /// Disks that fill the link.
     pub disks: u64,
-    /// The same with any order and every client sharing each read (\[X\] 3): one client's rate a popular file.
+    /// The same if every client shares each read, in any order (\[X\] 3): one client's rate for each popular
+    /// file.
     pub disks_any_order: u64,
 }
 
 impl DiskModel {
-    /// The mean of a drive over all of its surface: positioning between independent places, and the rate at even
-    /// distances.
+    /// The mean of a drive over its whole surface: positioning between independent places, and the rate at
+    /// even distances.
     pub fn of(drive: &DriveSpec) -> DiskModel {
         let last = drive.sectors() - 1;
         let place = |i: u64| Lba((last as u128 * u128::from(i) / u128::from(PLACES - 1)) as u64);
@@ -80,30 +82,30 @@ impl DiskModel {
         DiskModel { position_s: overhead + seek + drive.rotation_period().as_secs_f64() / 2.0, rate }
     }
 
-    /// What it delivers in blocks of a size at random places, bytes a second (Figure 2).
+    /// Its rate in blocks of this size at random places, bytes a second (Figure 2).
     pub fn throughput(&self, block: f64) -> f64 {
         block / (self.position_s + block / self.rate)
     }
 }
 
-/// The most the network can carry over what the disks deliver, with a share of the data in memory (Figure 1); nothing
-/// bounds it when all is.
+/// Maximum of the network's rate over the disks' rate, with a share of the data in memory (Figure 1);
+/// infinite if all of it is.
 pub fn network_over_disk(share: f64) -> Option<f64> {
     (share < 1.0).then(|| 1.0 / (1.0 - share.max(0.0)))
 }
 
-/// Least and most buffer space for clients (Figure 3), bytes.
+/// Minimum and maximum buffer space for clients (Figure 3), bytes.
 pub fn buffers(clients: f64, block: f64) -> (f64, f64) {
     (BLOCKS_MIN * clients * block, BLOCKS_MAX * clients * block)
 }
 
-/// Disks for a rate of reading, at least one unless nothing is read.
+/// Number of disks for a rate of reading, at least one unless nothing is read.
 fn disks(rate: f64, each: f64) -> u64 {
     if rate <= 0.0 { 0 } else { (rate / each).ceil().max(1.0) as u64 }
 }
 
 impl Question {
-    /// The answer of the model.
+    /// The result of the model.
     pub fn answer(&self) -> Requirement {
         let clients = self.link / self.client;
         let buffers = buffers(clients, self.block);
@@ -121,8 +123,8 @@ impl Question {
         }
     }
 
-    /// The block size, of the powers of two from 4 KiB to 64 MiB, that needs the fewest disks in the memory there is; the
-    /// smallest of those that need equally many. Nothing if not even the smallest fits.
+    /// The block size, of the powers of two from 4 KiB to 64 MiB, that needs the fewest disks with the
+    /// available memory; the smallest of several. `None` if not even the smallest fits.
     pub fn best_block(&self) -> Option<(f64, Requirement)> {
         (12..=26)
             .map(|shift| Question { block: (1_u64 << shift) as f64, ..*self })
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     const PAPER: DiskModel = DiskModel { position_s: 0.005, rate: 50e6 };
-    /// 128 MB/s: the paper reckons 1 Gb/s so (664 clients of 193 KB/s).
+    /// 128 MB/s: the paper's value for 1 Gb/s (664 clients of 193 KB/s).
     const GIGABIT: f64 = 128e6;
 
     fn question(client: f64, block: f64) -> Question {
@@ -153,7 +155,7 @@ mod tests {
         let a = question(193e3, 256.0 * kib).answer();
         assert_eq!(a.clients.ceil(), 664.0);
         assert!((a.disk / 1e6 - 25.0).abs() < 1.0, "{}", a.disk);
-        // 5.001 with 128 MB/s, which nobody would buy a sixth disk for.
+        // 5.001 with 128 MB/s, for which no sixth disk would be bought.
         let decimal = Question { link: 125e6, ..question(193e3, 256.0 * kib) };
         assert_eq!(decimal.answer().disks, 5);
         assert!((a.buffers.0 / 1e6 - 87.0).abs() < 1.0, "{}", a.buffers.0);
@@ -190,7 +192,7 @@ mod tests {
         assert!(tight.0 < block && tight.1.disks > 4);
     }
 
-    /// Within what its maker says: 5.2 ms mean seek, 3 ms half turn, 26 to 40 MB/s.
+    /// Within the maker's specification: 5.2 ms mean seek, 3 ms half turn, 26 to 40 MB/s.
     #[test]
     fn a_drive_of_the_catalogue_is_averaged() {
         let disk = DiskModel::of(&catalogue::get("cheetah-18gb-10k").unwrap());

@@ -10,9 +10,9 @@ use seekless_model::drive::DriveSpec;
 
 use crate::plan::simulate::{figure, sim};
 
-/// A library so many times the memory: the cache answers 4 % at most.
+/// Size of a library as a multiple of the memory: the cache answers 4 % at most.
 const LIBRARY_OVER_MEMORY: u64 = 24;
-/// Most memory simulated: with more, only the simulation gets longer.
+/// Maximum memory that is simulated: with more, the simulation only takes longer.
 const MEMORY_MAX: u64 = 4 << 30;
 
 /// A server, its settings and one size of read-ahead.

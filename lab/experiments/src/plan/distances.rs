@@ -138,7 +138,7 @@ pub struct Distances {
 }
 
 impl Distances {
-    /// Follows at most so many parts at once; 40 bytes each.
+    /// Follows at most this many parts at once; 40 bytes each.
     pub fn new(samples_max: usize, seed: u64) -> Distances {
         let samples_max = samples_max.clamp(1, 1 << 30);
         Distances {
@@ -262,7 +262,7 @@ impl Curve {
         }
     }
 
-    /// Share of the bytes a cache of so many bytes misses.
+    /// Share of the bytes that a cache of this size misses.
     pub fn miss_ratio(&self, cache: f64) -> f64 {
         if cache < 1.0 {
             return 1.0;

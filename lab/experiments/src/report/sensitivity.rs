@@ -1,4 +1,4 @@
-//! How much each constant of the read path matters: the largest effects of half and double of it.
+//! The effect of each constant of the read path: the largest changes by half and double of it.
 
 use seekless_policy::Constants;
 use serde_json::json;
@@ -6,14 +6,15 @@ use serde_json::json;
 use crate::results::{Results, Row};
 use crate::scenario::{FACTORS, arm_name};
 
-/// What is compared: metric, its name here, and whether it is a part already, whose difference counts and not its ratio.
+/// The compared metrics: metric, name in the table, and whether it is a share already, whose difference
+/// counts instead of its ratio.
 const EFFECTS: [(&str, &str, bool); 3] =
     [("score_mb_s", "throughput", false), ("p99_ms", "p99", false), ("evicted_share", "evicted", true)];
 
-/// Below this a constant does not matter for throughput.
+/// A constant with a smaller effect does not matter for throughput.
 const MATTERS: f64 = 0.01;
 
-/// The least and greatest change of one metric from `base` to `arm` on any machine, in per cent.
+/// The minimum and maximum change of one metric from `base` to `arm` on any machine, in per cent.
 fn change(results: &Results, base: &str, arm: &str, metric: &str, is_part: bool) -> Option<(f64, f64)> {
     let of = |row: &Row, arm: &str| (row.arm == arm).then(|| row.metrics.get(metric).copied()).flatten();
     let changes = results.rows.iter().filter_map(|row| {
@@ -28,7 +29,7 @@ fn change(results: &Results, base: &str, arm: &str, metric: &str, is_part: bool)
     })
 }
 
-/// One line a constant, those that matter most for throughput first; nothing where constants are not varied.
+/// One line for each constant, the largest effects on throughput first; empty if constants are not varied.
 pub(crate) fn summary(results: &Results) -> Vec<String> {
     let Some(base) = &results.scenario.sim.constants else { return Vec::new() };
     let constants = json!(Constants::default());

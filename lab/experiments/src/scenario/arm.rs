@@ -1,4 +1,4 @@
-//! One arm of a comparison: a server, what helps it, and what goes wrong meanwhile.
+//! One arm of a comparison: a server, Seekless's part, and faults.
 
 use std::str::FromStr;
 
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Knob, Load, Service};
 
-/// A program that writes a file from end to end, over and over; or a recorder, whose cameras do.
+/// A program that writes a file from end to end, over and over; or a recorder with cameras.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriterSpec {
-    /// What it writes: MB/s, or a share of what the drive transfers when it is read from end to end (`20%`).
+    /// Its rate: MB/s, or a share of what the drive transfers when it is read from end to end (`20%`).
     pub rate: String,
-    /// Bytes after which it calls `fsync`; never when absent.
+    /// Bytes after which it calls `fsync`; never if absent.
     pub sync: Option<Bytes>,
-    /// Size of the file, or of those of all cameras.
+    /// Size of the file, or of the files of all cameras.
     #[serde(default = "written_file")]
     pub file: Bytes,
     /// Cameras of a recorder, which share the rate: each ends a segment every [`WriterSpec::segment_s`]
@@ -31,7 +31,7 @@ pub struct WriterSpec {
     pub missed: Option<f64>,
 }
 
-/// Within the 2 to 4 seconds of what recorders make, the longer: fewer syncs.
+/// The longer end of the 2 to 4 seconds of common recorders: fewer syncs.
 fn segment_s() -> f64 {
     4.0
 }
@@ -64,25 +64,26 @@ pub(crate) fn written_mb_s(rate: &str, drive: &DriveSpec) -> Result<f64, String>
     Some(number).filter(|n: &f64| n.is_finite() && *n > 0.0).ok_or("writer: a rate is above 0".into())
 }
 
-/// What is run and how the machine is set for it. Absent kernel settings mean the device's defaults.
+/// What runs, and how the machine is set for it. Absent kernel settings mean the device's defaults.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
-    /// As checks, published values and plots call it.
+    /// Its name in checks, published values and plots.
     pub name: String,
-    /// The server; may be absent when the axis sweeps servers or the load needs none (`diff`).
+    /// The server; may be absent if the axis varies servers or the load needs none (`diff`).
     pub server: Option<ServerKind>,
     /// The service, for a load of kind `readers`; an axis with the knob `service` sets it.
     pub service: Option<Service>,
-    /// Which of its configurations.
+    /// Its configuration.
     #[serde(default)]
     pub variant: ServerVariant,
-    /// Seekless mode; absent: neither shim nor daemon anywhere near.
+    /// Seekless mode; absent: neither shim nor daemon.
     pub mode: Option<Mode>,
-    /// How Seekless hears of the server's reads; the shim where there is a mode and nothing else is said.
+    /// The door by which Seekless learns of the server's reads; the shim if there is a mode and no door is
+    /// given.
     #[serde(default)]
     pub door: Door,
-    /// What reads the files of a load of kind `files`.
+    /// The program that reads the files of a load of kind `files`.
     pub reader: Option<FileReader>,
     /// Beside the load a program reads every file of the first disk in any order (`seekless cat-set`).
     pub file_set: Option<FileSetBy>,
@@ -94,55 +95,55 @@ pub struct Arm {
     /// Beside the load `seekless top` shows the arm's daemon, in a terminal (`fio` only).
     #[serde(default)]
     pub shown: bool,
-    /// Beside the load a program of another user runs.
+    /// Beside the load, a program of another user.
     pub neighbour: Option<Neighbour>,
-    /// File system of the disk, live, instead of the disk's own.
+    /// File system of the disk, live, in place of the disk's own.
     pub fs: Option<String>,
-    /// How the scenario's disks make one folder, live; each a folder of its own when absent.
+    /// How the scenario's disks form one folder, live; each is a folder of its own if absent.
     pub joined: Option<Joined>,
-    /// Several drives as one disk, `KIND:MEMBERS`; one drive when absent.
+    /// Several drives as one disk, `KIND:MEMBERS`; one drive if absent.
     pub set: Option<DriveSet>,
     /// The drive instead of the scenario's.
     pub drive: Option<DriveChoice>,
-    /// Closed loop: files are chosen by popularity or all equally often, instead of as the load says.
+    /// Closed loop: choose files by popularity or all equally often, in place of the load's setting.
     pub popular: Option<bool>,
-    /// Prefetch size of the daemon (its default, which is automatic, when absent).
+    /// Prefetch size of the daemon (its default, automatic, if absent).
     pub prefetch: Option<Bytes>,
-    /// Order of the daemon's queue (its default when absent).
+    /// Order of the daemon's queue (its default if absent).
     pub order: Option<QueueOrder>,
-    /// Read ahead of need, which none of the papers does; off unless an arm asks for it.
+    /// Read ahead of need, which none of the papers does; off unless an arm sets it.
     #[serde(default)]
     pub ahead: bool,
-    /// Hold what was read ahead until it is read (the daemon's and the simulator's default when absent).
+    /// Hold what was read ahead until it is read (the default of daemon and simulator if absent).
     pub hold: Option<bool>,
-    /// Bound of the daemon's queue (its default when absent).
+    /// Bound of the daemon's queue (its default if absent).
     pub queue: Option<u32>,
-    /// Reads of a disk the daemon keeps in flight together (its default when absent; the paper's is 1).
+    /// Reads of a disk that the daemon keeps in flight (its default if absent; the paper's is 1).
     pub in_flight: Option<u32>,
-    /// Answer when the whole prefetch has arrived, as the paper does, not when what was asked for has.
+    /// Answer when the whole prefetch has arrived, as the paper does, and not when the requested bytes have.
     #[serde(default)]
     pub answer_late: bool,
-    /// Closed loop: who reads on all disks but the first.
+    /// Closed loop: the clients of all disks but the first.
     #[serde(default)]
     pub other_disks: OtherDisks,
-    /// One queue for all disks, as the paper's default, instead of one a disk.
+    /// One queue for all disks, as is the paper's default, instead of one for each.
     #[serde(default)]
     pub single_queue: bool,
-    /// Further options of the daemon or of `watch`; what the simulator calls the same goes into `sim` as
-    /// well.
+    /// Further options of the daemon or of `watch`. Those that the simulator has under the same name also go
+    /// into `sim`.
     #[serde(default)]
     pub daemon: Vec<String>,
     /// The daemon keeps the metadata of the disks' trees in memory; live only.
     #[serde(default)]
     pub keep_metadata: bool,
-    /// Further options of `seekless serve`, where that is the server.
+    /// Further options of `seekless serve`, if that is the server.
     #[serde(default)]
     pub serve: Vec<String>,
     /// The server speaks TLS, with a certificate made for the run; HTTP/1.1. nginx and `seekless serve` only.
     #[serde(default)]
     pub tls: bool,
     /// A cache in front of the server, which the clients ask instead: nginx with `proxy_cache` and 1 MiB
-    /// slices, whose cache on disk is so large.
+    /// slices; the size of its cache on disk.
     pub edge: Option<Bytes>,
     /// Clients take the blocks of a download in any order (`downloads` only).
     #[serde(default)]
@@ -169,23 +170,24 @@ pub struct Arm {
     /// whole answer.
     #[serde(default)]
     pub row: std::collections::BTreeMap<String, String>,
-    /// What goes wrong while the load runs.
+    /// Faults while the load runs.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultAt>,
-    /// There are no clients: the writer has the disk alone. For a load of kind `closed`.
+    /// Without clients: the writer has the disk alone. For a load of kind `closed`.
     #[serde(default)]
     pub alone: bool,
-    /// All settings are those of the arm of this name; besides, this arm may have `best`, `load_of` and more `sim` words.
+    /// All settings are those of the arm with this name; in addition, this arm may have `best`, `load_of` and
+    /// more `sim` words.
     pub like: Option<String>,
-    /// Instead of one setting the best of many, searched at every axis value. Simulator only.
+    /// Instead of one setting, the best of several, searched at every axis value. Simulator only.
     pub best: Option<GridSearch>,
-    /// Run at the load that the search of this arm ended with: its highest rate of sessions, or the
-    /// clients' link that its recorder bears no more. Simulator only.
+    /// Run at the load at which the search of this arm ended: its highest rate of sessions, or the lowest
+    /// link of the clients for its recorder. Simulator only.
     pub load_of: Option<String>,
 }
 
 impl Arm {
-    /// Whether its daemon has an address to be scraped at.
+    /// Whether its daemon has a metrics address.
     pub(crate) fn is_scraped(&self) -> bool {
         self.daemon.iter().any(|word| word == "--metrics")
     }
@@ -261,7 +263,7 @@ impl From<DriveChoice> for String {
     }
 }
 
-/// Several disks whose files make one folder.
+/// Several disks that form one folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Joined {
@@ -298,7 +300,7 @@ impl FromStr for Joined {
     }
 }
 
-/// The best of a grid: every combination of values runs, and the one that serves most is the arm's row.
+/// The best of a grid: every combination of values runs, and the one that serves most gives the arm's row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GridSearch {
@@ -342,13 +344,13 @@ impl GridSearch {
     }
 }
 
-/// What reads for a program beside the load.
+/// How a program beside the load reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileSetBy {
-    /// The arm's daemon, in one order with what it reads for the server.
+    /// The arm's daemon reads, in one order with its reads for the server.
     Daemon,
-    /// The program itself, ahead of its consumer.
+    /// The program reads by itself, ahead of its consumer.
     Itself,
 }
 
@@ -356,9 +358,9 @@ pub enum FileSetBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Neighbour {
-    /// It uses processor time, in as many threads as the hostile one, and talks to nobody.
+    /// It uses processor time in as many threads as the hostile one, and communicates with no process.
     Busy,
-    /// It sends the arm's daemon nonsense, as fast as it goes.
+    /// It sends invalid frames to the arm's daemon as fast as it can.
     Hostile,
 }
 
@@ -395,7 +397,7 @@ impl FileReader {
     }
 }
 
-/// A server we can configure and start.
+/// A server that can be configured and started here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServerKind {
@@ -405,13 +407,13 @@ pub enum ServerKind {
     Apache,
     /// lighttpd.
     Lighttpd,
-    /// `seekless-lab file-server`, for machines where no other can be had.
+    /// `seekless-lab file-server`, for machines without another server.
     Builtin,
-    /// Caddy, a server in Go: nothing can be preloaded into it.
+    /// Caddy, a server in Go, which cannot be preloaded.
     Caddy,
     /// The file server of Go's own library, `scripts/gofile.go`.
     GoFile,
-    /// `seekless serve`: the engine is inside, neither shim nor daemon belong to it.
+    /// `seekless serve`: it contains the engine, without shim and daemon.
     Seekless,
 }
 
@@ -429,7 +431,7 @@ impl ServerKind {
         }
     }
 
-    /// The configurations that differ.
+    /// Its different configurations.
     pub fn variants(self) -> &'static [ServerVariant] {
         use ServerVariant::{Reads, Shipped, Threads};
         match self {
@@ -454,7 +456,7 @@ impl FromStr for ServerKind {
     }
 }
 
-/// How Seekless hears of a server's reads.
+/// The door for a server's reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Door {
@@ -468,7 +470,7 @@ pub enum Door {
 }
 
 impl Door {
-    /// Name for people.
+    /// Its name for people.
     pub fn name(self) -> &'static str {
         match self {
             Door::Shim => "shim",
@@ -491,15 +493,15 @@ impl Door {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerVariant {
-    /// What the distribution's package does.
+    /// As in the distribution's package.
     #[default]
     Shipped,
-    /// What the server's manual advises for large files on disks that are slow to answer: nginx `aio
-    /// threads`, Apache `EnableMMAP Off` with `EnableSendfile On`, Kafka `num.network.threads`; lighttpd and
-    /// the built-in server have nothing to turn.
+    /// As the server's manual advises for large files on slow disks: nginx `aio threads`, Apache `EnableMMAP
+    /// Off` with `EnableSendfile On`, Kafka `num.network.threads`; lighttpd and the built-in server have no
+    /// such setting.
     Threads,
-    /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), as the
-    /// paper's servers asked for little at a time (\[L\] 6.4). The others have nothing to turn.
+    /// nginx with `aio threads` and `sendfile off`: it reads 32 KiB at a time (`output_buffers`), because the
+    /// paper's servers requested little at a time (\[L\] 6.4). The others have no such setting.
     Reads,
 }
 
@@ -528,13 +530,13 @@ impl FromStr for ServerVariant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Shim loaded, doing nothing.
+    /// The shim is loaded and does nothing.
     Off,
     /// Calls are timed and reported, nothing else changes.
     Track,
-    /// Reads of a disk one at a time.
+    /// Reads of a disk are served one at a time.
     Serialise,
-    /// Reads enlarged, any number at a time.
+    /// Reads are extended, any number at a time.
     Prefetch,
     /// Both.
     Both,
@@ -557,7 +559,7 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueOrder {
-    /// As they came.
+    /// By arrival.
     Fifo,
     /// In disk order.
     Sweep,
@@ -589,11 +591,11 @@ pub struct FaultAt {
     pub every_s: Option<f64>,
 }
 
-/// Something that goes wrong, or is mended.
+/// A fault, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// SIGKILL to the daemon.
+    /// SIGKILL the daemon.
     KillDaemon,
     /// Start it again.
     StartDaemon,
@@ -603,7 +605,7 @@ pub enum FaultKind {
     StopDaemon,
     /// SIGCONT it.
     ContinueDaemon,
-    /// The disk answers nothing for `for_s` seconds.
+    /// The disk does not answer for `for_s` seconds.
     HangDisk,
     /// A tenth of the disk returns EIO from now on.
     BreakDisk,
@@ -611,7 +613,7 @@ pub enum FaultKind {
     SlowMember,
     /// A member of each set fails.
     FailMember,
-    /// The disk is well again.
+    /// All faults of the disk end.
     MendDisk,
     /// The memory limit of server and daemon changes.
     LimitMemory,

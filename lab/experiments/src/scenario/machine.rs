@@ -1,8 +1,8 @@
-//! Machines that nobody has tuned to, drawn from a seed.
+//! Machines that nothing was tuned for, drawn from a seed.
 //!
-//! A machine is a drive ([`seekless_model::drive::draw`]), memory, a library several times as large, a server, a load and the door by which Seekless
-//! would hear of it. The name `SEED:INDEX` says all of it: it is a value of an axis with the knob `machine`, and the report draws the machine
-//! again. Each machine has one drive.
+//! A machine is a drive ([`seekless_model::drive::draw`]), memory, a library several times as large, a
+//! server, a load and the door of Seekless. The name `SEED:INDEX` determines all of it: it is a value of an
+//! axis with the knob `machine`, and the report draws the machine again. Each machine has one drive.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -14,13 +14,13 @@ use seekless_model::workload::draw::Draw;
 
 use super::{Door, Load, ServerKind, ServerVariant};
 
-/// Most machines of one seed.
+/// Maximum number of machines of one seed.
 pub(crate) const MOST: u32 = 1000;
-/// Places at which the media rate is looked at.
+/// Number of places at which the media rate is sampled.
 const PLACES: u64 = 256;
-/// A file system is larger than its library by this factor.
+/// Size of a file system over that of its library.
 const ROOM: f64 = 1.15;
-/// A library is no smaller: hundreds of clients need files to choose from.
+/// Minimum size of a library: hundreds of clients need files to choose from.
 const LIBRARY_LEAST: Bytes = Bytes::gib(8);
 /// Exponents of the popularity of files; 0 is uniform.
 const EXPONENTS: [f64; 3] = [0.0, 0.8, 1.0];
@@ -30,15 +30,15 @@ const BITRATES: (f64, f64) = (419e3, 2095e3);
 const MIRROR_RANGE: Bytes = Bytes::mib(4);
 /// Seconds of video in one request of a session (\[A\] section 6.2).
 const SEGMENT_S: f64 = 10.0;
-/// Seconds until as many viewers leave an empty server as come to it.
+/// Seconds until as many viewers leave an initially empty server as arrive.
 const SETTLED_S: f64 = 400.0;
 
-/// One machine: what is drawn, and what follows from it.
+/// One machine: the drawn values, and those that follow from them.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Name of the drive, as every command takes it: `drawn:SEED:INDEX`.
+    /// Name of the drive, as every command accepts it: `drawn:SEED:INDEX`.
     pub drive: String,
-    /// What the drive is, in words.
+    /// Description of the drive.
     pub label: String,
     /// Page cache.
     pub memory: Bytes,
@@ -46,25 +46,25 @@ pub struct Machine {
     pub library: Bytes,
     /// Size of the file system; it stands for the whole drive.
     pub size: Bytes,
-    /// What kind of files, as `seekless-lab load --content` has it.
+    /// The kind of files, as for `seekless-lab load --content`.
     pub content: &'static str,
-    /// Size of every file, where not as the content has it.
+    /// Size of every file, if it differs from that of the content.
     pub file_size: Option<Bytes>,
     /// Zipf exponent of their popularity; 0: all alike.
     pub zipf: f64,
     /// Share of HD videos.
     pub hd_share: f64,
-    /// Link rates of the viewers, where the load is sessions.
+    /// Link rates of the viewers, if the load is sessions.
     pub link: &'static str,
     /// The server.
     pub server: ServerKind,
     /// Its configuration.
     pub variant: ServerVariant,
-    /// Which clients there are, and what they request.
+    /// The clients, and what they request.
     pub load: Load,
-    /// The load in a word: closed loop, sessions, mirror, large files, hashers.
+    /// The load in one word: closed loop, sessions, mirror, large files, hashers.
     pub kind: &'static str,
-    /// How Seekless hears of reads.
+    /// The door of Seekless.
     pub door: Door,
     /// MB/s of a read of the whole drive from end to end.
     pub media_mb_s: f64,
@@ -83,7 +83,7 @@ impl FromStr for Machine {
     }
 }
 
-/// `low` to `high`, equal ratios equally likely.
+/// `low` to `high`; equal ratios are equally likely.
 fn log_uniform(draw: &mut Draw, low: f64, high: f64) -> f64 {
     low * libm::pow(high / low, draw.unit())
 }

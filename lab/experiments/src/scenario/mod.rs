@@ -1,7 +1,7 @@
 //! A scenario: one figure, table or benchmark as data.
 //!
 //! Unknown fields are errors, and [`Scenario::parse`] also refuses what the types cannot: a check of an arm
-//! that does not exist, an axis whose values its knob cannot take, Seekless settings on an arm without
+//! that does not exist, an axis whose values its knob does not take, Seekless settings on an arm without
 //! Seekless. So a file that parses runs.
 
 mod arm;
@@ -37,20 +37,20 @@ use crate::check::Check;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// One line saying what is compared.
+    /// One line that says what is compared.
     pub title: String,
-    /// Where the published values come from; absent for benchmarks of our own.
+    /// The source of the published values; absent for benchmarks of our own.
     pub paper: Option<String>,
     /// Figure or table of that paper.
     pub figure: Option<String>,
-    /// What a reader of the report must know to judge it: departures from the paper, reasons for sizes.
+    /// What a reader of the report must know: departures from the paper, reasons for sizes.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Limit on the page cache and memory of server and daemon together. Needed, as disks and library are, unless the machines
-    /// are drawn.
+    /// Limit on the page cache and memory of server and daemon together. Required, as disks and library are,
+    /// unless the machines are drawn.
     #[serde(default)]
     pub memory: Bytes,
-    /// How often each arm is run; arms alternate. 1-100.
+    /// Number of runs of each arm, 1-100; arms alternate.
     #[serde(default = "one")]
     pub repetitions: u32,
     /// Disks, each with its own copy of the library (directories `disk0`, `disk1`, ... when there is more
@@ -60,12 +60,12 @@ pub struct Scenario {
     /// The files on each disk.
     #[serde(default)]
     pub library: Library,
-    /// Which clients there are, and what they request.
+    /// The clients, and what they request.
     pub load: Load,
-    /// What is compared.
+    /// The compared arms.
     #[serde(rename = "arm")]
     pub arms: Vec<Arm>,
-    /// What is swept; absent when the arms alone are compared.
+    /// The axis; absent if only the arms are compared.
     pub axis: Option<Axis>,
     /// Names of the metrics the report shows, the main one first (see [`crate::metric`]).
     #[serde(default = "default_metrics")]
@@ -73,36 +73,37 @@ pub struct Scenario {
     /// Values printed in the paper.
     #[serde(default)]
     pub published: Vec<PublishedValue>,
-    /// What must hold.
+    /// The checks.
     #[serde(default, rename = "check")]
     pub checks: Vec<Check>,
-    /// What the paper states and nothing here can decide.
+    /// Statements of the paper that cannot be decided here.
     #[serde(default)]
     pub undecided: Vec<Undecided>,
     /// What `--quick` changes.
     #[serde(default)]
     pub quick: Quick,
-    /// What the simulator is told besides.
+    /// Further settings for the simulator.
     #[serde(default)]
     pub sim: Sim,
 }
 
-/// The simulator's side of a scenario.
+/// Settings for the simulator.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sim {
-    /// The scenario runs in the simulator alone: the machine it describes is not here.
+    /// Whether the scenario runs only in the simulator, because the machine that it describes is not
+    /// available.
     #[serde(default)]
     pub only: bool,
-    /// Why it can only run live; absent when the simulator can run it.
+    /// Why it can only run live; absent if the simulator can run it.
     pub not: Option<String>,
-    /// Why a run of all scenarios leaves it out, though the simulator can run it.
+    /// Why a run of all scenarios leaves it out, although the simulator can run it.
     pub apart: Option<String>,
-    /// Further arguments of `seekless-lab sim serve`, for what the fields above do not say.
+    /// Further arguments of `seekless-lab sim serve`, for settings without a field above.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Name of an arm: beside it there are two for each constant of the read path ([`seekless_policy::Constants`]), which are like it
-    /// but for half and double of the constant.
+    /// Name of an arm. For each constant of the read path ([`seekless_policy::Constants`]) there are two more
+    /// arms, with half and double of the constant.
     pub constants: Option<String>,
 }
 
@@ -112,14 +113,14 @@ pub struct Sim {
 pub struct DiskSetup {
     /// Name of a drive in `drives/`.
     pub drive: String,
-    /// Live, how the drive is modelled: see `seekless-lab vdisk up --with model=...`.
+    /// How the drive is modelled in a live run: see `seekless-lab vdisk up --with model=...`.
     pub model: Option<String>,
     /// Capacity of the block device; it stands for the whole drive. Must hold the library.
     pub size: Bytes,
     /// File system.
     #[serde(default = "ext4")]
     pub fs: String,
-    /// How much faster than life the drive runs; sessions are sped up by the same factor. 1-1000.
+    /// How much faster than real time the drive runs; sessions are sped up by the same factor. 1-1000.
     #[serde(default = "one_f64")]
     pub speedup: f64,
 }
@@ -128,18 +129,18 @@ pub struct DiskSetup {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Library {
-    /// Total size as a multiple of the memory limit; not given where `size` or `videos` is.
+    /// Total size as a multiple of the memory limit; absent if `size` or `videos` is given.
     #[serde(default)]
     pub times_memory: f64,
-    /// Total size, instead of a multiple of the memory.
+    /// Total size, in place of a multiple of the memory.
     pub size: Option<Bytes>,
-    /// Number of videos; with a size as well, durations are scaled to it.
+    /// Number of videos; if a size is given too, durations are scaled to it.
     pub videos: Option<u32>,
-    /// `videos`, `clips` (media clips), `index` (a search index, which has a size of its own) or `mirror` (of a
-    /// distribution's packages).
+    /// `videos`, `clips` (media clips), `index` (a search index, which has a size of its own) or `mirror` (of
+    /// a distribution's packages).
     #[serde(default = "videos")]
     pub content: String,
-    /// Size of every file, instead of drawn durations.
+    /// Size of every file, in place of drawn durations.
     pub file_size: Option<Bytes>,
     /// `sd` (419 kb/s) or `hd` (2095 kb/s) videos, or `mixed`.
     #[serde(default = "sd")]
@@ -167,37 +168,38 @@ impl Default for Library {
     }
 }
 
-/// A setting swept over values; every arm that is not `fixed` is run at each.
+/// An axis: a setting with several values; every arm that is not `fixed` runs at each.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// What the report writes under the axis.
+    /// The label of the axis in the report.
     pub label: String,
-    /// The settings that take the value, together.
+    /// The settings that get the value, together.
     pub knobs: Vec<Knob>,
-    /// Values in the knob's own notation, in plotting order. For the knob `machine` they may be left out: `drawn` gives them.
+    /// Values in the knob's notation, in plotting order. For the knob `machine` they may be absent if `drawn`
+    /// is given.
     #[serde(default)]
     pub values: Vec<String>,
-    /// For the knob `machine`: so many machines of a seed.
+    /// For the knob `machine`: a number of machines of a seed.
     pub drawn: Option<Drawn>,
-    /// For the knob `sim`: the argument of `seekless-lab sim serve` that takes the value.
+    /// For the knob `sim`: the argument of `seekless-lab sim serve` that gets the value.
     pub flag: Option<String>,
-    /// For the knob `sim`, instead of `flag`: the arguments of `seekless-lab sim serve` each value stands for.
+    /// For the knob `sim`, in place of `flag`: the arguments of `seekless-lab sim serve` for each value.
     #[serde(default)]
     pub points: BTreeMap<String, Vec<String>>,
 }
 
-/// Machines that are drawn.
+/// Drawn machines.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drawn {
     /// The seed, unless the command line gives one.
     pub seed: u64,
-    /// How many, unless the command line says so.
+    /// Their number, unless the command line gives one.
     pub machines: u32,
 }
 
-/// Something an axis can turn.
+/// A setting that an axis can vary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
@@ -217,7 +219,7 @@ pub enum Knob {
     Program,
     /// File system: `ext4`, `xfs`, `btrfs`. Each value is a disk of its own.
     Fs,
-    /// How several disks make one folder ([`Joined`]). Each value has disks of its own.
+    /// How several disks form one folder ([`Joined`]). Each value has disks of its own.
     Joined,
     /// Several drives as one disk: `KIND:MEMBERS`, or `one`. Live, each value is a disk of its own.
     Set,
@@ -225,18 +227,18 @@ pub enum Knob {
     Drive,
     /// Instances or clients of the load.
     Clients,
-    /// What a load of kind `handlers` asks for, e.g. `one-rand-10`.
+    /// Requests of a load of kind `handlers`, e.g. `one-rand-10`.
     Handler,
     /// Options of fio's jobs, e.g. `rw=randread bs=4k`.
     Job,
     /// Configuration of the server: `shipped`, `threads`, `reads`.
     Variant,
-    /// All of the machine: drive, memory, library, server and load, as its name `SEED:INDEX` draws them. The scenario's own are
-    /// not used. Simulator only.
+    /// The whole machine: drive, memory, library, server and load, drawn by the name `SEED:INDEX`. The
+    /// scenario's own are not used. Simulator only.
     Machine,
     /// An argument of the simulator, named by the axis' `flag`.
     Sim,
-    /// Nothing: the values are those of a command's answer, which has a row for each (load `command` with
+    /// No setting: the values are those in a command's answer, which has a row for each (load `command` with
     /// `rows`).
     Row,
 }
@@ -257,23 +259,23 @@ pub struct PublishedValue {
     pub source: String,
 }
 
-/// A statement of the paper that cannot be decided: what it is about is not published, or is not modelled.
+/// A statement of the paper that cannot be decided, because its subject is not published or not modelled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Undecided {
-    /// What the paper states.
+    /// The statement.
     pub name: String,
     /// Section, table or figure.
     pub source: String,
-    /// What would be needed to decide it.
+    /// What is missing to decide it.
     pub reason: String,
 }
 
-/// What `--quick` changes: less time, fewer points, the same arithmetic.
+/// The changes of `--quick`: less time and fewer points, with the same arithmetic.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
-    /// Repetitions instead of the scenario's.
+    /// Number of repetitions.
     pub repetitions: Option<u32>,
     /// Seconds of load before counting.
     pub warmup_s: Option<f64>,
@@ -289,7 +291,7 @@ pub struct Quick {
     pub times_memory: Option<f64>,
     /// A smaller memory limit (and with it a smaller library).
     pub memory: Option<Bytes>,
-    /// No more drawn machines than this.
+    /// Maximum number of drawn machines.
     pub machines: Option<u32>,
     /// Options of the simulator, after the scenario's own (`sim.args`).
     #[serde(default)]
@@ -326,7 +328,8 @@ impl Scenario {
     /// Reads a scenario from TOML. `origin` names the file in errors.
     ///
     /// # Errors
-    /// [`Exit::Usage`] with the line of a syntax error or unknown field, or with what does not fit together.
+    /// [`Exit::Usage`] with the line of a syntax error or unknown field, or with the fields that contradict
+    /// each other.
     pub fn parse(text: &str, origin: &str) -> Result<Scenario, Fault> {
         let mut scenario: Scenario = toml::from_str(text).map_err(|error| {
             let line =
@@ -347,7 +350,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Puts in what the file says by reference: settings of `like` arms, names of drawn machines.
+    /// Resolves references: settings of `like` arms, names of drawn machines.
     fn resolve(&mut self) -> Result<(), String> {
         constants::expand(self)?;
         let arms = self.arms.clone();
@@ -374,7 +377,7 @@ impl Scenario {
         }
     }
 
-    /// So many machines of this seed instead of those the file asks for.
+    /// Uses this many machines of this seed in place of those of the file.
     ///
     /// # Errors
     /// The scenario has no axis of drawn machines, or there are too many.
@@ -430,7 +433,7 @@ impl Scenario {
         self
     }
 
-    /// Bytes of files on each disk; none where only their number is given.
+    /// Bytes of files on each disk; `None` if only their number is given.
     pub fn library_bytes(&self) -> Option<Bytes> {
         let library = &self.library;
         if library.size.is_some() || library.videos.is_some() {
@@ -439,7 +442,7 @@ impl Scenario {
         Some(Bytes((self.memory.0 as f64 * library.times_memory) as u64))
     }
 
-    /// Every (arm, axis value) to run, in order, each with the arm as it stands at that value.
+    /// Every (arm, axis value) to run, in order, each with the arm's settings at that value.
     pub fn points(&self) -> Vec<Point> {
         let mut points = Vec::new();
         for arm in &self.arms {
@@ -462,7 +465,7 @@ impl Scenario {
         points
     }
 
-    /// The metric that checks, plots and published values mean when they name none.
+    /// The metric of checks, plots and published values that name none.
     pub fn main_metric(&self) -> &str {
         self.metrics.first().map_or("mb_s", String::as_str)
     }
@@ -475,14 +478,14 @@ pub struct Point {
     pub arm: Arm,
     /// The load at this axis value.
     pub load: Load,
-    /// The axis value; none without an axis and for fixed arms.
+    /// The axis value; `None` without an axis and for fixed arms.
     pub x: Option<String>,
-    /// The machine, where the axis has the knob `machine`; it stands for the scenario's disks, memory and library.
+    /// The machine, if the axis has the knob `machine`; it replaces the scenario's disks, memory and library.
     pub machine: Option<Machine>,
 }
 
 impl Axis {
-    /// Whether its values are servers or programs, each of which has its own line of a table.
+    /// Whether its values are servers or programs, which have one line of a table each.
     pub(crate) fn is_of_servers(&self) -> bool {
         self.knobs.iter().any(|knob| matches!(knob, Knob::Service | Knob::Program))
     }
@@ -490,12 +493,12 @@ impl Axis {
     /// As [`Knob::turn`], with the axis' own knowledge.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// Why the value is wrong.
     pub fn turn(&self, knob: Knob, mut arm: Arm, load: &mut Load, value: &str) -> Result<Arm, String> {
         if knob != Knob::Sim {
             return knob.turn(arm, load, value);
         }
-        // Before what the arm itself says, which wins.
+        // Before the arm's own settings, which win.
         let words = match (self.points.get(value), &self.flag) {
             (Some(words), _) => words.clone(),
             (None, Some(flag)) => vec![flag.clone(), value.to_string()],
@@ -512,7 +515,7 @@ impl Knob {
     /// `arm` (or the load) with this setting at `value`.
     ///
     /// # Errors
-    /// What is wrong with the value.
+    /// Why the value is wrong.
     pub fn turn(self, mut arm: Arm, load: &mut Load, value: &str) -> Result<Arm, String> {
         let kib = |text: &str| -> Result<u32, String> {
             let bytes: Bytes = text.parse().map_err(|e: seekless_base::ParseBytesError| e.to_string())?;

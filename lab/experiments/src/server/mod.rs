@@ -2,9 +2,8 @@
 //! packages.
 //!
 //! Each server gets a folder of its own for configuration, logs and temporary files, a free port, and workers
-//! that run as www-data (or nobody) when we are root. Its configuration is written from what Debian's package
-//! contains for serving files, without what has nothing to do with that. "As shipped" changes nothing that
-//! decides throughput.
+//! that run as www-data (or nobody) if this process is root. Its configuration has the parts of Debian's
+//! package that matter for serving files. "As shipped" changes no setting that affects throughput.
 
 mod apache;
 mod go;
@@ -226,7 +225,7 @@ fn certify(site: &Site<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether anybody takes connections. A server that speaks TLS says nothing else to those who do not.
+/// Whether a server accepts connections. A TLS server gives no other sign to a client without TLS.
 fn listens(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()

@@ -40,7 +40,7 @@ impl Answers {
         Ok(Answers { folder, program: (about.size(), about.mtime(), about.mtime_nsec()) })
     }
 
-    /// What was answered to a question. A file that is no answer counts as none.
+    /// The stored answer to a question. A malformed file counts as no answer.
     pub(super) fn get(&self, asked: &[Vec<String>]) -> Option<(Value, f64)> {
         let kept: Kept = serde_json::from_str(&fs::read_to_string(self.path(asked)).ok()?).ok()?;
         (kept.program == self.program && kept.asked == asked).then_some((kept.value, kept.seconds))

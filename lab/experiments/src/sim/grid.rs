@@ -1,9 +1,9 @@
-//! The best of a grid of settings: every combination runs at full length under one load, and the best by what
-//! it serves is measured under others.
+//! The best of a grid of settings: every combination runs at full length under one load, and the one that
+//! serves most is measured under other loads.
 //!
-//! Closed loops are judged by MB/s, sessions by MB/s at the highest rate that holds, found by a bisection for
-//! each combination. The best of many that differ by chance is too high under the load by which it was chosen,
-//! so that load counts for nothing else.
+//! Closed loops are judged by MB/s, sessions by MB/s at the highest rate without failures, found by bisection
+//! for each combination. The best of many that differ by chance looks too good under the load by which it was
+//! chosen, so that load is used for nothing else.
 
 use serde_json::Value;
 
@@ -17,14 +17,14 @@ pub(super) struct Candidate {
     pub(super) words: Vec<String>,
     /// The arm with these settings.
     pub(super) arm: Arm,
-    /// Its command line under the load by which it is chosen, which no repetition has.
+    /// Its command line under the load by which it is chosen; no repetition has that load.
     pub(super) line: Vec<String>,
 }
 
 /// Every combination of `best`'s grid for the arm of `point`.
 ///
 /// # Errors
-/// A value that its knob does not take; a grid in which nothing fits this server.
+/// A knob does not take a value; or no combination fits this server.
 pub(super) fn candidates(
     scenario: &Scenario,
     point: &Point,
@@ -42,7 +42,7 @@ pub(super) fn candidates(
     }
 }
 
-/// The best of some answers; of equal ones the first.
+/// The best answer; of equal ones the first.
 pub(super) fn best<'a>(answers: impl IntoIterator<Item = &'a Value>) -> usize {
     let scores = answers.into_iter().map(score).enumerate();
     scores.reduce(|best, next| if next.1 > best.1 { next } else { best }).map_or(0, |(i, _)| i)
@@ -52,7 +52,7 @@ pub(super) fn best<'a>(answers: impl IntoIterator<Item = &'a Value>) -> usize {
 pub(super) fn score(answer: &Value) -> f64 {
     let number = |path: &str| answer.pointer(path).and_then(Value::as_f64);
     match answer.pointer("/load/kind").and_then(Value::as_str) {
-        // Where no rate held, nothing is served without failures.
+        // If no rate held, nothing is served without failures.
         Some("search") => number("/load/max_mb_per_s").unwrap_or(0.0),
         _ => number("/load/measured/mb_per_s").unwrap_or(0.0),
     }
@@ -73,7 +73,7 @@ mod tests {
             let mut lines: Vec<_> =
                 candidates(&scenario, &point, &grid).unwrap().into_iter().map(|c| c.line).collect();
             let each = point.arm.server.unwrap().variants().len();
-            // None is measured under the load by which it is chosen.
+            // None is measured under the load by which it was chosen.
             for repetition in 0..scenario.repetitions {
                 let measured = translate::arguments(&scenario, &point, repetition);
                 let seed = |line: &[String]| line.iter().skip_while(|w| *w != "--seed").nth(1).cloned();
@@ -98,7 +98,7 @@ mod tests {
     fn the_best_is_what_serves_most_without_failures() {
         let closed = |mb_s: f64| json!({ "load": { "kind": "closed", "measured": { "mb_per_s": mb_s } } });
         assert_eq!(best(&[closed(3.0), closed(5.0), closed(5.0), closed(1.0)]), 1);
-        // What a failing rate delivers counts for nothing.
+        // The throughput at a failing rate does not count.
         let search = |max: Option<f64>| json!({ "load": { "kind": "search", "max_mb_per_s": max, "measured": { "mb_per_s": 99.0 } } });
         assert_eq!(best(&[search(None), search(Some(2.0)), search(Some(4.0)), search(None)]), 2);
         assert_eq!(best(&[search(None)]), 0);

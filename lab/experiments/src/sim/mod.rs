@@ -1,12 +1,12 @@
 //! The simulator as a runner: the same scenario, in virtual time.
 //!
-//! Every run of an arm becomes one `seekless-lab sim` process (the lab knows the simulator only as a command line
-//! and its JSON), as many at once as there are processors ([`Pool`]). A run is deterministic, so a repetition
-//! differs by its seed alone. Rows come out in the order the live runner has them, whatever process ends
-//! first.
+//! Every run of an arm becomes one `seekless-lab sim` process (the lab knows the simulator only as a command
+//! line and its JSON), as many at once as there are processors ([`Pool`]). A run is deterministic, so a
+//! repetition differs by its seed alone. Rows come out in the order the live runner has them, whatever
+//! process ends first.
 //!
-//! A search for the highest rate of sessions begins next to the rate of the recorded run, where there is one.
-//! Two runs, where it takes about ten without, confirm that rate if nothing changed.
+//! A search for the highest rate of sessions begins near the rate of the recorded run, if there is one. Two
+//! runs instead of about ten then confirm that rate, if nothing has changed.
 
 mod answers;
 mod grid;
@@ -34,27 +34,27 @@ pub(crate) use pool::Pool;
 use pool::{CommandResult, EXPECTED};
 pub(crate) use translate::refusal;
 
-/// One row to come.
+/// A row to compute.
 struct Job {
     point: Point,
     repetition: u32,
     work: Work,
 }
 
-/// How a row is had.
+/// How a row is computed.
 enum Work {
     /// By one process.
     Line(Vec<String>),
-    /// By one process with the settings of the best of these, each of which takes one to be chosen by.
+    /// By one process with the best of these settings; each combination takes one process before that.
     Best(Vec<Candidate>),
-    /// By one process at the load that the run of this arm ended with.
+    /// By one process at the load at which the run of this arm ended.
     LoadOf(String),
-    /// It was had before.
+    /// It was computed before.
     Kept(Box<Row>),
 }
 
 impl Job {
-    /// What can be run now.
+    /// The jobs that can run now.
     fn lines(&self) -> Vec<Vec<String>> {
         match &self.work {
             Work::Line(line) => vec![line.clone()],
@@ -64,8 +64,8 @@ impl Job {
     }
 }
 
-/// Rows of an earlier run of the scenario by arms without Seekless: neither policy nor options change what they give. Those of
-/// arms that were set otherwise then are left out.
+/// Rows of an earlier run of the scenario for arms without Seekless: neither policy nor options change their
+/// results. Arms with other settings at that time are left out.
 ///
 /// # Errors
 /// Those of [`Results::read`]; results of another scenario.
@@ -85,7 +85,7 @@ pub(crate) fn kept(dir: &Path, name: &str, scenario: &Scenario) -> Result<Vec<Ro
 }
 
 /// Queues the runs of scenarios, by their names, before [`run`] waits for them; those that depend on others'
-/// results are left to that. They are asked at once: what can be run together is to be there together.
+/// results are left to `run`. They are queued at once, so that as many as possible run together.
 pub(crate) fn ask<'a>(scenarios: impl IntoIterator<Item = (&'a str, &'a Scenario)>, pool: &Pool) {
     let mut lines = Vec::new();
     for (name, scenario) in scenarios {
@@ -95,11 +95,11 @@ pub(crate) fn ask<'a>(scenarios: impl IntoIterator<Item = (&'a str, &'a Scenario
     pool.ask(lines);
 }
 
-/// Runs a scenario in the simulator and leaves `results.json` and `report.html` in `out`.
+/// Runs a scenario in the simulator and writes `results.json` and `report.html` to `out`.
 ///
 /// # Errors
-/// [`Exit::Missing`] when the scenario can only run live or needs a file that is not here; else what stops
-/// the run. A check that fails is no error.
+/// [`Exit::Missing`] if the scenario can only run live or needs a file that is missing; otherwise the error
+/// that stops the run. A check that fails is not an error.
 pub(crate) fn run(
     name: &str,
     scenario: &Scenario,
@@ -143,7 +143,7 @@ pub(crate) fn run(
         environment: Environment::here(),
         scenario: scenario.clone(),
     };
-    // What depends on other runs comes when these are there.
+    // Jobs that depend on other runs follow when these have ended.
     let (dependent, first): (Vec<_>, Vec<_>) =
         jobs.iter().enumerate().partition(|(_, job)| matches!(job.work, Work::LoadOf(_)));
     let chosen = first.iter().map(|(_, job)| runs.choose(scenario, job)).collect::<Result<Vec<_>, _>>()?;
@@ -170,11 +170,11 @@ pub(crate) fn run(
     Ok(results)
 }
 
-/// The runs of a scenario, with what is shown of them.
+/// The runs of a scenario, with their output.
 struct Runs<'a> {
     pool: &'a Pool,
     progress: RunProgress,
-    /// What each line took.
+    /// Time of each line.
     seconds: RefCell<BTreeMap<Vec<String>, f64>>,
 }
 
@@ -197,7 +197,7 @@ impl Runs<'_> {
         Ok(answer)
     }
 
-    /// The best settings of a job that has a choice. The run that measures them is asked for.
+    /// The best settings of a job with a grid. The run that measures them is queued.
     fn choose(&self, scenario: &Scenario, job: &Job) -> Result<Option<Chosen>, Fault> {
         let Work::Best(candidates) = &job.work else { return Ok(None) };
         let answers = candidates.iter().map(|c| self.answer(&c.line)).collect::<Result<Vec<_>, _>>()?;
@@ -228,7 +228,7 @@ impl Runs<'_> {
     }
 }
 
-/// The settings that were best, and the command line that measures them.
+/// The best settings, and the command line that measures them.
 struct Chosen {
     words: Vec<String>,
     line: Vec<String>,
@@ -249,7 +249,7 @@ fn at_load(scenario: &Scenario, rows: &[Row], job: &Job) -> Result<Vec<String>, 
         let load = point.load.with_link(&format!("{mbit_s}Mb/s"));
         return Ok(translate::arguments(scenario, &Point { load, ..point.clone() }, job.repetition));
     }
-    // Where no rate held there is none to compare at: the first that was asked for stands for it.
+    // If no rate held, the first rate of the search is used.
     let asked = match point.load {
         Load::Search { rate, .. } => rate,
         _ => 0.0,
@@ -259,7 +259,7 @@ fn at_load(scenario: &Scenario, rows: &[Row], job: &Job) -> Result<Vec<String>, 
     Ok(translate::arguments(scenario, &Point { load, ..point.clone() }, job.repetition))
 }
 
-/// Rows of the recorded run of a scenario, where the working directory has one.
+/// Rows of the recorded run of a scenario, if the working directory has one.
 fn recorded(name: &str) -> Vec<Row> {
     let record = Record::read(Path::new(record::FOLDER), name).ok().flatten();
     record.and_then(|mut record| record.runs.remove("sim")).map_or_else(Vec::new, |run| run.rows)
@@ -330,7 +330,7 @@ fn row(job: &Job, position: usize, line: &[String], answer: &Value) -> Result<Ro
     Ok(row)
 }
 
-/// Adds what is known of programs that read a tree.
+/// Adds the results of programs that read a tree.
 fn account_files(row: &mut Row, answer: &Value) {
     let number = |path: &str| answer.pointer(path).and_then(Value::as_f64);
     let (Some(seconds), Some(files)) = (number("/load/length_s"), number("/library/files")) else { return };
@@ -382,8 +382,8 @@ fn account(row: &mut Row, answer: &Value) {
     }
     let served = number(answer, "/load/measured/bytes").unwrap_or(0.0);
     if served > 0.0 {
-        // As the prefetch sizing paper counts: evicted is what had to be read again, wasted what nobody came
-        // for; what neither these nor the disk explain came out of the cache.
+        // As the prefetch sizing paper counts: evicted bytes were read again, wasted bytes were never used,
+        // and the rest that the disk did not read came from the cache.
         let share = |name: &str| number(answer, &format!("/cache/{name}")).unwrap_or(0.0) * 4096.0 / served;
         let (evicted, disk) = (share("refetched"), bytes / served);
         let wasted = (share("evicted_unused") + share("dropped_unused") - evicted).max(0.0);
@@ -416,7 +416,7 @@ fn account(row: &mut Row, answer: &Value) {
     }
 }
 
-/// Adds what is known of a drawn machine, and what is judged by it: `score` in MB/s. `at_once`: sessions.
+/// Adds the description of a drawn machine, and its `score` in MB/s. `at_once`: sessions.
 pub(crate) fn account_machine(row: &mut Row, machine: &Machine, score: f64, at_once: Option<f64>) {
     row.metrics.insert("score_mb_s".into(), score);
     row.metrics.extend(machine.facts());
@@ -432,7 +432,7 @@ pub(crate) fn account_machine(row: &mut Row, machine: &Machine, score: f64, at_o
 }
 
 /// Fills a row by the arm's own pointers into the answer, or into the element of its list `rows` that the arm
-/// means.
+/// names.
 fn read(row: &mut Row, arm: &Arm, rows: Option<&str>, x: Option<&str>, answer: &Value) -> Result<(), Fault> {
     let here = |what: String| Fault::new(Exit::Usage, format!("arm `{}`: {what}", arm.name));
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);

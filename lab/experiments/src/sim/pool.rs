@@ -88,7 +88,7 @@ fn together(lines: &[Vec<String>]) -> Vec<String> {
     line
 }
 
-/// The answers to so many lines.
+/// The answers to these command lines.
 fn each(value: Value, lines: usize) -> Result<Vec<Value>, Fault> {
     match value {
         value if lines == 1 => Ok(vec![value]),
@@ -109,7 +109,7 @@ struct PoolState {
 }
 
 impl PoolState {
-    /// Whether nobody has asked this before. From now on it is asked.
+    /// Whether this command line is new. From now on it counts as asked.
     fn is_new(&mut self, line: &[String]) -> bool {
         match self.answers.entry(asked(line)) {
             Entry::Vacant(entry) => {

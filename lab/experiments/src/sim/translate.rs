@@ -268,8 +268,8 @@ fn engine(words: &mut Words, arm: &Arm) {
     }
 }
 
-/// How the programs of a reader take the files of a tree: so many, so many files of the list each at a time
-/// (`None`: all), in this order. `None`: the simulator has no such programs.
+/// How the programs of a reader take the files of a tree: the number of programs, the files that each takes
+/// at a time (`None`: all), and the order. `None`: the simulator has no such programs.
 fn programs(reader: FileReader) -> Option<(u32, Option<u32>, FileOrder)> {
     match reader {
         FileReader::Xargs => Some((XARGS_PROGRAMS, Some(XARGS_FILES), FileOrder::Listed)),

@@ -1,4 +1,5 @@
-//! The drive's buffer: a few segments, each a run of consecutive sectors, least recently used first out.
+//! The drive's buffer: a few segments, each a run of consecutive sectors, with least-recently-used
+//! replacement.
 
 use alloc::vec::Vec;
 
@@ -32,8 +33,8 @@ impl Segments {
         self.all[index]
     }
 
-    /// The segment that holds `lba`, or, if there is none, the one that ends just before it. Of several that
-    /// hold it, the first; of several that end there, the last.
+    /// The segment that contains `lba`, or else the one that ends just before it. Of several that contain it,
+    /// the first; of several that end there, the last.
     pub(crate) fn find(&self, lba: u64) -> Option<usize> {
         // None is longer than `sectors`, so none that starts before this reaches `lba`.
         let earliest = lba.saturating_sub(self.sectors);
@@ -84,7 +85,7 @@ impl Segments {
         oldest
     }
 
-    /// The run now reaches `end`; what no longer fits falls off its front.
+    /// The run now reaches `end`; sectors that no longer fit are dropped from its front.
     pub(crate) fn extend(&mut self, index: usize, end: u64) {
         let mut s = self.all[index];
         s.end = s.end.max(end);
@@ -92,7 +93,7 @@ impl Segments {
         self.set(index, s);
     }
 
-    /// Forgets every run that overlaps `start..end`: the host has written there.
+    /// Drops every run that overlaps `start..end`, because the host has written there.
     pub(crate) fn invalidate(&mut self, start: u64, end: u64) {
         for index in 0..self.all.len() {
             let s = self.all[index];

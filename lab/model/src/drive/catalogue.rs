@@ -1,5 +1,4 @@
-//! The drives a name can mean: the files of `drives/`, compiled in, and those that [`crate::drive::draw`]
-//! draws.
+//! The drives by name: the files of `drives/`, compiled in, and those that [`crate::drive::draw`] draws.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -34,7 +33,7 @@ drives![
     "wd-red-1tb",
 ];
 
-/// A device without heads, for experiments in which there is nothing to order. [`names`] leaves it out.
+/// A device without heads, for experiments without anything to order. [`names`] omits it.
 const FLASH: &str = include_str!("../../../../drives/flash.toml");
 
 /// Names of the disks of `drives/`, in alphabetical order.
@@ -42,7 +41,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
 
-/// The drive of that name, or nothing when there is none: one of [`names`], `drawn:SEED:INDEX` for one that
+/// The drive with this name, if there is one: one of [`names`], `drawn:SEED:INDEX` for a drive that
 /// [`crate::drive::draw::draw`] draws, or `flash` for a device without heads.
 pub fn get(name: &str) -> Option<DriveSpec> {
     if name.starts_with(draw::PREFIX) {
@@ -56,10 +55,10 @@ pub fn get(name: &str) -> Option<DriveSpec> {
     parse(text).ok()
 }
 
-/// As [`get`], with what to say when there is no such drive.
+/// As [`get`], with an error message if there is no such drive.
 ///
 /// # Errors
-/// One line with the names there are.
+/// One line with all names.
 pub fn find(name: &str) -> Result<DriveSpec, SpecError> {
     get(name).ok_or_else(|| {
         let names: Vec<&str> = names().collect();
@@ -70,7 +69,7 @@ pub fn find(name: &str) -> Result<DriveSpec, SpecError> {
     })
 }
 
-/// A drive of one's own, from the text of a file like those in `drives/`.
+/// A custom drive, from the text of a file like those in `drives/`.
 ///
 /// # Errors
 /// What is wrong, with the field's name and, for malformed TOML, the line.

@@ -1,4 +1,4 @@
-//! What a host asks of a drive and what it learns when it is done.
+//! A host's commands to a drive, and their completions.
 
 use seekless_base::{Lba, Nanos};
 
@@ -9,40 +9,40 @@ pub enum Op {
     Read,
     /// From the host to the medium.
     Write,
-    /// Ends when all that was written before it is on the medium. Its address and length mean nothing.
+    /// Ends when all earlier writes are on the medium. Its address and length mean nothing.
     Flush,
 }
 
 /// One command, as it enters the drive's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// The host's own number for it; the drive only hands it back.
+    /// The host's number for it, returned unchanged.
     pub id: u64,
     /// Read, write or flush.
     pub op: Op,
     /// First sector.
     pub lba: Lba,
-    /// Number of 512-byte sectors, at least 1. What lies past the last sector of the drive costs nothing.
+    /// Number of 512-byte sectors, at least 1. Sectors past the end of the drive cost nothing.
     pub sectors: u32,
 }
 
-/// Where the time of one command went. The four times add up to `finished - started`.
+/// The time of one command by its parts. The four times add up to `finished - started`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceTime {
-    /// Command processing by the drive's electronics, as far as it did not run beside other work.
+    /// Command processing by the drive's electronics, unless it overlapped other work.
     pub overhead: Nanos,
     /// Movement of the arm, settling included; a head switch counts as a seek of no distance.
     pub seek: Nanos,
-    /// Wait for the first sector to come round.
+    /// Wait for the first sector.
     pub rotation: Nanos,
-    /// Passage of the sectors under the heads, with the track switches between them, or over the bus,
+    /// Passage of the sectors under the heads with the track switches between them, or transfer over the bus,
     /// whichever ended later.
     pub transfer: Nanos,
     /// Cylinders crossed by the seek.
     pub seek_distance: u32,
-    /// Every sector was in the drive's buffer when the command was taken up.
+    /// Whether every sector was in the drive's buffer when the command was started.
     pub from_buffer: bool,
-    /// The command joined the stream the heads were reading ahead, without positioning.
+    /// Whether the command joined the stream that the heads were reading ahead, without positioning.
     pub joined_stream: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct Completion {
     pub sectors: u32,
     /// When it entered the queue.
     pub arrived: Nanos,
-    /// When the drive took it up.
+    /// When the drive started it.
     pub started: Nanos,
     /// When the host had the last byte (or, for a write, the acknowledgement).
     pub finished: Nanos,
@@ -67,7 +67,7 @@ pub struct Completion {
     pub service: ServiceTime,
 }
 
-/// The drive's queue holds as many commands as it can; submit again after the next completion was polled.
+/// The drive's queue is full; submit again after polling the next completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueFull;
 

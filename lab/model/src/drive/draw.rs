@@ -4,16 +4,16 @@
 //! generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014),
 //! written out here, and all that follows is exact or `libm`.
 //!
-//! What is drawn hangs together as it does in drives that were sold:
+//! The drawn values are related as in drives that were sold:
 //!
 //! - The speed of rotation bounds the outer rate and sets the class of the arm (a 15,000 rpm drive has small
 //!   platters and short seeks).
-//! - The outer rate stands for the drive's age: with it grow the tracks, the capacity and the buffer.
+//! - The outer rate represents the drive's age: tracks, capacity and buffer grow with it.
 //! - Track-to-track, average and full-stroke seek are drawn together; the curve `a + b * sqrt(d) + c * d`
 //!   goes through all three.
 //!
-//! What firmware decides is drawn freely: segments, look-ahead, fetch before leaving, queue and its order,
-//! overheads.
+//! Properties decided by firmware are drawn independently: segments, look-ahead, fetch before leaving, queue
+//! and its order, overheads.
 
 use alloc::format;
 use alloc::string::String;
@@ -23,19 +23,19 @@ use crate::drive::spec::{
     Buffer, DriveSpec, Electronics, Order, Published, Queue, RawFit, RawSeek, RawSpec, RawZone,
 };
 
-/// What a drawn drive's name begins with: `drawn:SEED:INDEX`.
+/// The prefix of a drawn drive's name: `drawn:SEED:INDEX`.
 pub const PREFIX: &str = "drawn:";
 
 /// A class of drives by its speed.
 struct Class {
     rpm: f64,
-    /// Outer rates sold, MB/s.
+    /// Range of outer rates, MB/s.
     outer: (f64, f64),
-    /// Average seeks, the quickest and the slowest, ms.
+    /// Range of average seeks, ms.
     average_ms: (f64, f64),
-    /// Track-to-track seeks of these, ms.
+    /// Track-to-track seeks at the ends of that range, ms.
     track_ms: (f64, f64),
-    /// Most heads.
+    /// Maximum number of heads.
     heads: u64,
 }
 
@@ -90,12 +90,12 @@ impl Numbers {
     }
 }
 
-/// `low` to `high` in equal ratios: what a part of the way is.
+/// From `low` to `high` in equal ratios; `part` is the fraction of the way.
 fn ratio(low: f64, high: f64, part: f64) -> f64 {
     low * libm::pow(high / low, part)
 }
 
-/// To three decimals: a description is read by people.
+/// Rounded to three decimals, because people read a description.
 fn rounded(value: f64) -> f64 {
     libm::round(value * 1e3) / 1e3
 }
@@ -114,7 +114,7 @@ fn whole(value: f64, low: u32, high: u32) -> u32 {
 /// - 1, 4, 16 or 32 commands queued, by positioning time or in order of arrival.
 ///
 /// A drive that holds one command always reads ahead. Without both it would lose a turn at every command, and
-/// no maker sold that.
+/// no such drive was sold.
 pub fn draw(seed: u64, index: u64) -> DriveSpec {
     DriveSpec::try_from(raw(seed, index)).unwrap_or_else(|why| {
         // A property test draws thousands.
@@ -122,7 +122,7 @@ pub fn draw(seed: u64, index: u64) -> DriveSpec {
     })
 }
 
-/// The drive that a name `drawn:SEED:INDEX` means; nothing where it is no such name.
+/// The drive with a name `drawn:SEED:INDEX`; `None` for other names.
 pub(crate) fn named(name: &str) -> Option<DriveSpec> {
     let (seed, index) = name.strip_prefix(PREFIX)?.split_once(':')?;
     // `parse` takes a sign, which would give one drive two names.
@@ -149,8 +149,8 @@ fn raw(seed: u64, index: u64) -> RawSpec {
     let average_ms = near(&mut n, class.average_ms);
     let head_switch_ms = rounded(track_ms * n.within((0.5, 1.0)));
 
-    // A long read pays, each turn, the switch to the next track: the track holds what the rate leaves after
-    // that.
+    // A long read also pays, each turn, for the switch to the next track: the track has what the rate leaves
+    // after that.
     let turns = heads as f64 * period_s + ((heads - 1) as f64 * head_switch_ms + track_ms) / 1e3;
     let outer_track = outer * 1e6 * turns / heads as f64 / 512.0;
     // Tracks grow closer as they grow denser. The power goes through the catalogue: 525 sectors a track and

@@ -1,18 +1,18 @@
 //! The drive in motion: queue, mechanism, buffer and bus, driven by time as an argument.
 //!
-//! The drive decides what to do next when its mechanism comes free, among the commands that had arrived by
-//! then, and at the next arrival if there were none. These instants belong to the drive's own time: a host
-//! that polls late gets its completions late, but the drive went on working meanwhile. After a read the heads
-//! go on along the track (look-ahead) until something else is to be done, the segment is full, or the limit
-//! is reached; a read that finds its sectors in the buffer is served at bus speed, and one that continues the
-//! stream joins it without waiting for another turn of the platter.
+//! When its mechanism becomes free, the drive decides what to do next among the commands that have arrived by
+//! then, or at the next arrival if there are none. These moments are on the drive's own time line: a host
+//! that polls late gets its completions late, but the drive has gone on working. After a read the heads go on
+//! along the track (look-ahead) until there is other work, the segment is full, or the limit is reached. A
+//! read whose sectors are in the buffer is served at bus speed, and one that continues the stream joins it
+//! without waiting for another turn of the platter.
 //!
-//! A write that fits the write cache is acknowledged when the cache has it. The mechanism writes what the
-//! cache holds (the destage) while no command waits. It writes it among commands, nearest first, while a
-//! write waits for room or the oldest has waited for as long as a command may. It goes on from track to
-//! track, so that a read waits for one track at most. A flush ends when all that was written before is on the
-//! medium. ATA has no queued flush (ACS-4, FLUSH CACHE EXT): the host lets the commands before it end, and
-//! sends none until it is done.
+//! A write that fits the write cache is acknowledged when the cache has it. The mechanism writes the content
+//! of the cache to the medium (the destage) while no command waits. It does so among commands, nearest first,
+//! while a write waits for room or the oldest has waited as long as a command may. It goes on from track to
+//! track, so that a read waits for one track at most. A flush ends when all earlier writes are on the medium.
+//! ATA has no queued flush (ACS-4, FLUSH CACHE EXT): the host lets the commands before it end, and sends none
+//! until it is done.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -27,38 +27,38 @@ use crate::drive::shingles::Shingles;
 use crate::drive::spec::{DriveSpec, Order};
 use crate::drive::write_cache::WriteCache;
 
-/// A hard disk in motion.
+/// A running hard disk.
 #[derive(Clone, Debug)]
 pub struct Drive {
     spec: Arc<DriveSpec>,
     times: Times,
-    /// Latest time the host has told us.
+    /// Latest time that the host has given.
     clock: u64,
     queue: Vec<Queued>,
     done: VecDeque<Completion>,
-    /// From when on the mechanism can take up another command.
+    /// When the mechanism can start another command.
     free: u64,
-    /// From when on the bus can carry another transfer.
+    /// When the bus can start another transfer.
     bus_free: u64,
     head: Head,
     segments: Segments,
     ahead: Option<LookAhead>,
-    /// Until when the choice of the next command is put off, for a fetch that will not be broken off.
+    /// Until when the choice of the next command is postponed, because of a fetch that is not broken off.
     put_off: Option<u64>,
     arrivals: u64,
     cache: WriteCache,
     shingles: Option<Shingles>,
-    /// Whether a write has come that the cache takes: then commands may end in another order than they are
-    /// taken up in.
+    /// Whether a write has come that the cache takes: then commands may end in another order than they were
+    /// started.
     caches: bool,
-    /// When the bus has carried the last write into the cache.
+    /// When the bus has transferred the last write into the cache.
     cached_at: u64,
     /// The sector behind the last one that the mechanism read or wrote.
     passed: u64,
     write_time: u64,
 }
 
-/// What the mechanism does next.
+/// The next work of the mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The command of this index, and whether it needs no positioning.
@@ -81,39 +81,40 @@ struct Times {
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     command: Command,
-    /// Where its first sector is.
+    /// The place of its first sector.
     place: Place,
     arrived: u64,
     order: u64,
 }
 
-/// What the buffer has of a command.
+/// The part of a command that is in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct LookUp {
     /// The segment that holds its first sector or ends just before it.
     segment: Option<usize>,
-    /// It needs no positioning: all of it is in the buffer, or it joins what comes next under the heads.
+    /// Whether it needs no positioning: all of it is in the buffer, or it joins what comes next under the
+    /// heads.
     near: bool,
-    /// Its first sector is in the buffer or comes next under the heads.
+    /// Whether its first sector is in the buffer or comes next under the heads.
     begun: bool,
     /// The first sector that must come from the medium.
     from: u64,
 }
 
-/// The heads reading on for the buffer's sake.
+/// The look-ahead.
 #[derive(Clone, Copy, Debug)]
 struct LookAhead {
     segment: usize,
     /// First sector not read yet.
     next: u64,
-    /// Where it stops of its own accord.
+    /// Where it stops by itself.
     limit: u64,
-    /// Up to where it will not be broken off.
+    /// Up to here it is not broken off.
     floor: u64,
 }
 
 impl Drive {
-    /// A drive at rest at time zero, its heads over the outermost track, its buffer empty.
+    /// An idle drive at time zero, its heads over the outermost track, its buffer empty.
     pub fn new(spec: &DriveSpec) -> Drive {
         let ns = |ms: f64| Nanos::from_millis_f64(ms.min(60_000.0)).0;
         let e = &spec.electronics;
@@ -176,14 +177,13 @@ impl Drive {
         self.spec.rotation_period()
     }
 
-    /// Commands submitted whose completion has not been polled yet: each occupies a place in the queue, as a
-    /// tag does until its completion has been seen.
+    /// Commands that were submitted and whose completion was not polled: each occupies a place in the queue,
+    /// as a tag does until its completion has been seen.
     pub fn queue_len(&self) -> usize {
         self.queue.len() + self.done.len()
     }
 
-    /// A command arrives at `now`. Time must not go backwards; a `now` before one already told counts as that
-    /// one.
+    /// A command arrives at `now`. Time must not go backwards; an earlier `now` counts as the latest one.
     ///
     /// # Errors
     /// [`QueueFull`] when [`DriveSpec::queue`]'s depth is reached; nothing has changed then.
@@ -193,7 +193,7 @@ impl Drive {
         }
         self.tell(now);
         if command.op != Op::Read || !self.cache.is_empty() {
-            // Whether it has room is decided by what was destaged before.
+            // Whether it has room depends on what was destaged before.
             while self.run_next(self.clock.saturating_sub(1)) {}
             self.admit(self.clock);
         }
@@ -203,14 +203,15 @@ impl Drive {
             self.absorb(command);
             return Ok(());
         }
-        // What was put off is reconsidered: the newcomer may be in the buffer.
+        // A postponed choice is made again: the new command may be in the buffer.
         self.put_off = self.put_off.map(|t| t.min(self.clock));
         let place = self.place(command.lba.0);
         self.queue.push(Queued { command, place, arrived: self.clock, order: self.arrivals });
         Ok(())
     }
 
-    /// When [`Drive::poll`] will yield the next completion, given what is queued now; nothing if nothing is.
+    /// When [`Drive::poll`] will return the next completion, given the present queue; `None` if the queue is
+    /// empty.
     pub fn next_completion(&mut self) -> Option<Nanos> {
         if self.caches {
             while self.run_next(self.clock) {}
@@ -224,8 +225,8 @@ impl Drive {
         if self.run_next(self.clock) {
             return self.done.front().map(|c| c.finished);
         }
-        // Nothing is queued, or the choice is still open and a command that arrives before then may be
-        // nearer: look forward on a copy.
+        // The queue is empty, or the choice is still open and a command that arrives before then may be
+        // nearer: look ahead on a copy.
         if self.queue.is_empty() {
             return None;
         }
@@ -234,7 +235,7 @@ impl Drive {
         copy.done.front().map(|c| c.finished)
     }
 
-    /// The next completion that has finished by `now`. Call it until it yields nothing.
+    /// The next completion by `now`. Call it until it returns `None`.
     pub fn poll(&mut self, now: Nanos) -> Option<Completion> {
         self.tell(now);
         if self.done.is_empty() {
@@ -248,7 +249,7 @@ impl Drive {
     }
 
     fn tell(&mut self, now: Nanos) {
-        // A quarter of the range is 146 years: beyond it sums could overflow, so time stands still there.
+        // A quarter of the range is 146 years; beyond it sums could overflow, so time stops there.
         self.clock = self.clock.max(now.0.min(u64::MAX / 4));
     }
 
@@ -256,12 +257,12 @@ impl Drive {
         &self.spec.geometry
     }
 
-    /// Chooses the next command and carries it out, if the time of the choice is not after `until`. Whether
-    /// it did.
+    /// Chooses the next command and carries it out, if the choice is not after `until`. Returns whether it
+    /// did.
     fn run_next(&mut self, until: u64) -> bool {
         loop {
             let earliest = self.queue.iter().map(|q| q.arrived).min();
-            // While nothing is asked for, the cache is emptied.
+            // While no command waits, the cache is emptied.
             if let Some(at) = self.idle_from().filter(|&at| earliest.is_none_or(|e| at < e)) {
                 if at > until {
                     return false;
@@ -286,8 +287,8 @@ impl Drive {
                     continue;
                 }
             };
-            // A fetch that will not be broken off delays every jump, and with it the choice: what arrives
-            // meanwhile may be nearer, or in the buffer.
+            // A fetch that is not broken off delays every jump, and with it the choice: a command that
+            // arrives meanwhile may be nearer, or in the buffer.
             if let Some(end) = self.fetch_end().filter(|&t| !near && t > at) {
                 let next_arrival = self.queue.iter().map(|q| q.arrived).filter(|&a| a > at).min();
                 self.put_off = Some(next_arrival.map_or(end, |a| a.min(end)));
@@ -305,7 +306,7 @@ impl Drive {
         }
     }
 
-    /// What to take up at `at`.
+    /// The work to start at `at`.
     fn choose(&self, at: u64) -> Next {
         let flush = self.flush(at);
         let before = flush.map_or(u64::MAX, |i| self.queue[i].order);
@@ -314,7 +315,7 @@ impl Drive {
         let arrived = || present().filter(|(_, q)| !self.waits_for_room(&q.command));
         let room = present().filter(|(_, q)| self.waits_for_room(&q.command)).map(|(_, q)| q.arrived).min();
         let Some((oldest, q)) = arrived().min_by_key(|(_, q)| q.order) else {
-            // The writes that wait for room, then what the flush is to bring to the medium, then the flush.
+            // The writes that wait for room, then those before the flush, then the flush.
             return match flush {
                 Some(i) if room.is_none() && self.cache.is_empty() => Next::Command(i, true),
                 _ => Next::Destage { oldest: false },
@@ -334,7 +335,7 @@ impl Drive {
         if fifo && room.is_some_and(|since| since < q.arrived) {
             return Next::Destage { oldest: false };
         }
-        // Nothing costs less than a near command, and of equals the oldest goes first.
+        // A near command costs least, and of equal ones the oldest goes first.
         if near || overdue || fifo || (self.queue.len() == 1 && room.is_none()) {
             return Next::Command(oldest, near);
         }
@@ -358,14 +359,14 @@ impl Drive {
         arrived.min_by_key(|(_, q)| q.order).map(|(i, _)| i)
     }
 
-    /// Sectors in the write cache at the time told last; never more than it holds
+    /// Sectors in the write cache at the latest given time; never more than its capacity
     /// ([`crate::drive::Buffer::write_cache_sectors`]).
     pub fn cached_writes(&self) -> u64 {
         self.cache.held(self.clock)
     }
 
-    /// Time in which the mechanism went to what was written, and wrote it: beside a command's own times, what
-    /// the write cache was emptied in.
+    /// Time in which the mechanism moved to written data, and wrote it: besides the commands' own times, the
+    /// time in which the write cache was emptied.
     pub fn write_time(&self) -> Nanos {
         Nanos(self.write_time)
     }
@@ -376,7 +377,7 @@ impl Drive {
         command.op == Op::Write && self.cache.takes(end - lba)
     }
 
-    /// Whether the cache takes this write as it arrives: it has room, and nothing waits that came before.
+    /// Whether the cache takes this write as it arrives: it has room, and no earlier write waits.
     fn absorbs(&self, command: &Command) -> bool {
         let (lba, end) = self.span(command);
         self.waits_for_room(command)
@@ -384,7 +385,7 @@ impl Drive {
             && self.cache.has_room(self.clock, lba, end)
     }
 
-    /// The cache takes a write that just arrived.
+    /// The cache takes a write that has just arrived.
     fn absorb(&mut self, command: Command) {
         let (now, order) = (self.clock, self.arrivals);
         let q = Queued { command, place: self.place(command.lba.0), arrived: now, order };
@@ -392,8 +393,8 @@ impl Drive {
         self.take_in(now, &q, ready);
     }
 
-    /// Lets writes that waited for room into the cache at `at`, in order, up to the first that has none.
-    /// Whether any was.
+    /// Moves writes that waited for room into the cache at `at`, in order, up to the first without room.
+    /// Returns whether any was moved.
     fn admit(&mut self, at: u64) -> bool {
         let mut any = false;
         loop {
@@ -431,7 +432,7 @@ impl Drive {
         self.push(completion);
     }
 
-    /// When the mechanism has nothing to do but to empty the cache, if there is something in it.
+    /// When the mechanism has no work but to empty the cache, if the cache is not empty.
     fn idle_from(&self) -> Option<u64> {
         let at = self.cache.oldest()?.max(self.free);
         Some(self.fetch_end().map_or(at, |end| at.max(end)))
@@ -447,7 +448,7 @@ impl Drive {
         arm + self.geometry().wait(at + arm, &place)
     }
 
-    /// Whether the heads have just written the sector before.
+    /// Whether the heads have just written the sector before it.
     fn goes_on(&self, at: u64, start: u64) -> bool {
         self.ahead.is_none() && self.passed == start && self.head.at == at
     }
@@ -464,9 +465,9 @@ impl Drive {
         self.cache.remove(start, end, self.free);
     }
 
-    /// The mechanism writes `start..end`, from `at` on. The end, or where it stops for the time being. Of
-    /// shingled tracks, which overlap, it reads and writes all of the band, unless the range is all of it or
-    /// goes on where the band was written last.
+    /// The mechanism writes `start..end`, from `at` on. Returns the end, or where it stops for now. On
+    /// shingled tracks, which overlap, it reads and writes the whole band, unless the range is all of it or
+    /// continues where the band was written last.
     fn write_medium(&mut self, at: u64, start: u64, end: u64, service: &mut ServiceTime) -> u64 {
         let (mut from, mut upto, mut stop) = (start, end, end);
         if let Some(shingles) = &mut self.shingles {
@@ -495,13 +496,13 @@ impl Drive {
         self.finish(at, q, ready.max(self.bus_free), service)
     }
 
-    /// Hands out completions in the order of their times.
+    /// Returns completions in the order of their times.
     fn push(&mut self, completion: Completion) {
         let at = self.done.partition_point(|c| c.finished <= completion.finished);
         self.done.insert(at, completion);
     }
 
-    /// What the buffer has of a command.
+    /// The part of a command that is in the buffer.
     fn look_up(&self, command: &Command) -> LookUp {
         let (lba, end) = self.span(command);
         if command.op == Op::Read && self.cache.covers(lba, end) {
@@ -519,7 +520,7 @@ impl Drive {
         (lba, lba.saturating_add(u64::from(command.sectors.max(1))).min(self.sectors()))
     }
 
-    /// Time from `at` until the first sector a command needs from the medium is under the heads.
+    /// Time from `at` until the first sector that a command needs from the medium is under the heads.
     fn positioning(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
         let ready = self.ready(at, q, found);
         let place = self.place_for(q, found.from);
@@ -527,12 +528,12 @@ impl Drive {
         ready - at + arm + self.geometry().wait(ready + arm, &place)
     }
 
-    /// Where an address is that a command begins or goes on at.
+    /// The place of an address at which a command begins or continues.
     fn place_for(&self, q: &Queued, lba: u64) -> Place {
         if lba == q.command.lba.0 { q.place } else { self.place(lba) }
     }
 
-    /// Where an address is, cut to the drive.
+    /// The place of an address, cut to the drive.
     fn place(&self, lba: u64) -> Place {
         self.geometry().place(lba.min(self.sectors() - 1))
     }
@@ -541,7 +542,7 @@ impl Drive {
         if op == Op::Write { self.spec.write_settle } else { 0 }
     }
 
-    /// When the electronics are done with a command: their work runs from its arrival on, beside the
+    /// When the electronics have processed a command: their work begins at its arrival, beside the
     /// mechanism's work on another command.
     fn ready(&self, at: u64, q: &Queued, found: &LookUp) -> u64 {
         let overhead = match q.command.op {
@@ -566,7 +567,7 @@ impl Drive {
         self.ahead = if ahead.next < ahead.limit { Some(ahead) } else { None };
     }
 
-    /// When the look-ahead may be broken off, if it may not yet.
+    /// When the look-ahead may be broken off, if not yet.
     fn fetch_end(&self) -> Option<u64> {
         let ahead = self.ahead.filter(|a| a.next < a.floor)?;
         let mut head = self.head;
@@ -593,16 +594,16 @@ impl Drive {
             return self.finish(at, q, over_bus, service);
         }
 
-        // What the buffer does not have comes from the medium: on from the stream, or after positioning (what
-        // the buffer has goes out meanwhile).
+        // Sectors that are not in the buffer come from the medium: from the continuing stream, or after
+        // positioning (what the buffer has is transferred meanwhile).
         let (segment, floor) = match found.segment {
             Some(segment) if found.near => {
                 service.joined_stream = true;
                 (segment, self.ahead.map_or(0, |a| a.floor))
             }
             Some(segment) => {
-                // It continues a run in the buffer: a sequential reader, worth fetching more for, but no more
-                // than the run has been long.
+                // It continues a run in the buffer: a sequential reader, for which fetching more pays, but no
+                // more than the length of the run.
                 self.position(ready, self.place_for(q, found.from), Op::Read, &mut service);
                 let run = end - self.segments.get(segment).start;
                 (segment, found.from + u64::from(self.spec.buffer.minimum_fetch_sectors).min(run))
@@ -620,7 +621,7 @@ impl Drive {
         self.finish(at, q, over_bus.max(media_end + self.bus(1)), service)
     }
 
-    /// A read served from the buffer alone: the mechanism goes on reading ahead, or starts to.
+    /// A read served from the buffer alone: the look-ahead goes on, or starts.
     fn hit(&mut self, ready: u64, segment: usize, end: u64) {
         self.segments.touch(segment);
         let next = self.segments.get(segment).end;
@@ -660,7 +661,7 @@ impl Drive {
         self.finish(at, q, over_bus.max(media_end), service)
     }
 
-    /// Lets sectors pass under the heads; the time the last one has.
+    /// Lets sectors pass under the heads. Returns when the last one has passed.
     fn pass(&mut self, from: u64, end: u64) -> u64 {
         let mut head = self.head;
         self.geometry().sweep(&mut head, from, end, u64::MAX);
@@ -674,7 +675,7 @@ impl Drive {
         self.ahead.is_some_and(|a| a.segment == segment)
     }
 
-    /// From `next` on the heads read for the buffer, as far past `asked` as the drive does.
+    /// From `next` on the heads read ahead, as far past `asked` as the drive does.
     fn look_ahead(&mut self, segment: usize, next: u64, asked: u64, floor: u64) {
         let reach = u64::from(self.spec.buffer.look_ahead_sectors);
         let mut limit = asked + reach;
@@ -689,7 +690,7 @@ impl Drive {
         self.ahead = (next < limit).then_some(LookAhead { segment, next, limit, floor });
     }
 
-    /// Breaks off any look-ahead and brings the heads over a sector; they are there when it comes round.
+    /// Breaks off any look-ahead and moves the heads over a sector. Returns when it comes round.
     fn position(&mut self, ready: u64, place: Place, op: Op, service: &mut ServiceTime) {
         self.ahead = None;
         debug_assert!(self.head.at <= ready, "the heads are where they were when the command was taken up");

@@ -1,4 +1,4 @@
-//! Where a sector is, and when it passes under a head.
+//! The place of a sector, and when it passes under a head.
 //!
 //! A platter turns at a constant speed, so the angle under the heads is a function of time alone: `t mod
 //! period`. A sector's angle follows from its place on the track and from the skew that shifts each track's
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use crate::drive::seek::SeekCurve;
 
-/// One zone, as compiled from its description: tracks of equal length, consecutive addresses.
+/// One zone of the description: tracks of equal length, consecutive addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Zone {
     pub(crate) first_lba: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Zone {
     pub(crate) cylinder_skew: u64,
 }
 
-/// A track: what the heads can be over.
+/// A track that the heads can be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Track {
     pub(crate) cylinder: u32,
@@ -47,18 +47,19 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Zones {
     all: Vec<Zone>,
-    /// Number of the zone that each stretch of 2^`stretch_bits` addresses begins in: every command asks for
+    /// Number of the zone in which each stretch of 2^`stretch_bits` addresses begins: every command looks up
     /// zones, and a drive has tens.
     begins_in: Vec<u32>,
     stretch_bits: u32,
 }
 
 impl Zones {
-    /// Stretches there are at least, and at most about twice as many: many more than zones, so that few hold
-    /// a boundary. With half, twice as many hold one; with double, the table is up to 4 KiB.
+    /// Minimum number of stretches; there are at most about twice as many. That is many more than zones, so
+    /// that few contain a boundary. With half, twice as many contain one; with double, the table is up to 4
+    /// KiB.
     const STRETCHES: u64 = 256;
 
-    /// Of zones in order of address, at least one.
+    /// Made of zones in order of address, at least one.
     pub(crate) fn new(all: Vec<Zone>) -> Zones {
         let addresses = all.last().map_or(1, |last| last.first_lba + last.lbas);
         let stretch_bits = (addresses / Zones::STRETCHES).checked_ilog2().unwrap_or(0);
@@ -80,12 +81,12 @@ impl Zones {
     }
 }
 
-/// A movement over the medium: where the heads are and since when they can read.
+/// The state of the heads: where they are, and since when they can read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     /// The track under the heads.
     pub(crate) track: Track,
-    /// From when on they are at rest there, in nanoseconds.
+    /// When they come to rest there, in nanoseconds.
     pub(crate) at: u64,
 }
 
@@ -107,12 +108,12 @@ impl Geometry {
         self.zones.of(lba)
     }
 
-    /// Where an address lies.
+    /// The place of an address.
     pub(crate) fn place(&self, lba: u64) -> Place {
         self.place_in(self.zone(lba), lba)
     }
 
-    /// Where an address of this zone lies.
+    /// The place of an address in this zone.
     fn place_in(&self, zone: &Zone, lba: u64) -> Place {
         let spt = zone.sectors_per_track;
         let within = (lba - zone.first_lba).min(zone.lbas.saturating_sub(1));
@@ -138,7 +139,7 @@ impl Geometry {
         match (from.cylinder.abs_diff(to.cylinder), from.head == to.head) {
             (0, true) => 0,
             (0, false) => self.head_switch,
-            // The new head's servo is found while the arm moves: the longer of the two counts.
+            // The new head's servo is found while the arm moves, so the longer of the two counts.
             (distance, _) => self.seek.time(distance).max(self.head_switch),
         }
     }
@@ -155,8 +156,8 @@ impl Geometry {
     }
 
     /// Reads or writes on from `lba`, track after track, until `limit` is reached or the next sector would
-    /// end after `until`. Returns the first address not covered; `head` is left where the passage ended, at
-    /// the time it did. One step a track, never one a sector.
+    /// end after `until`. Returns the first address that was not reached; `head` is where and when the
+    /// passage ended. One step for each track, not for each sector.
     pub(crate) fn sweep(&self, head: &mut Head, mut lba: u64, limit: u64, until: u64) -> u64 {
         let limit = limit.min(self.sectors);
         while lba < limit {
@@ -189,12 +190,12 @@ impl Geometry {
         lba
     }
 
-    /// Bytes a second a long sequential read gets from the medium around `lba`, switches included.
+    /// Bytes a second of a long sequential read around `lba`, switches included.
     pub(crate) fn media_rate(&self, lba: u64) -> f64 {
         let zone = self.zone(lba);
         let heads = u64::from(self.heads);
         let data = heads * zone.sectors_per_track;
-        // What a switch costs is the skew, or whole turns more if the skew is too short for the switch.
+        // A switch costs the skew, or whole turns more if the skew is too short for it.
         let cost = |skew: u64, switch: u64| {
             let skew = skew * self.period / zone.sectors_per_track;
             if skew >= switch { skew } else { skew + (switch - skew).div_ceil(self.period) * self.period }

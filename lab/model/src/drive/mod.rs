@@ -1,11 +1,11 @@
-//! How long a hard disk takes.
+//! The timing model of a hard disk.
 //!
-//! A drive is a [`DriveSpec`] (one file of `drives/`, see [`catalogue`]) set in motion as a [`Drive`]:
-//! commands go in with the time they arrive, completions come out with the time they finish. Time is an
-//! argument; nothing sleeps. What is modelled is what decides throughput: the seek curve, rotation with
-//! skews, zones, the track buffer with look-ahead, native command queueing, a write cache with flushes, bands
-//! of shingled tracks, command overhead and the bus. What is not: reading a track from wherever the head
-//! lands, remapped sectors, thermal recalibration, power saving, vibration.
+//! A drive is a [`DriveSpec`] (one file of `drives/`, see [`catalogue`]) run as a [`Drive`]: commands go in
+//! with the time they arrive, completions come out with the time they finish. Time is an argument; nothing
+//! sleeps. The model has what decides throughput: the seek curve, rotation with skews, zones, the track
+//! buffer with look-ahead, native command queueing, a write cache with flushes, bands of shingled tracks,
+//! command overhead and the bus. It does not have: reading a track from wherever the head lands, remapped
+//! sectors, thermal recalibration, power saving, vibration.
 //!
 //! ```
 //! use seekless_model::drive::{catalogue, Command, Drive, Op};

@@ -1,4 +1,4 @@
-//! How long the arm takes to cross a number of cylinders and settle.
+//! The time of the arm to cross a number of cylinders and settle.
 //!
 //! Short seeks are dominated by acceleration (time grows with the square root of the distance), long ones by
 //! coasting (time grows with the distance). A drive is described by measured points, joined by straight lines
@@ -37,7 +37,7 @@ impl SeekCurve {
             SeekCurve::Table(points) => {
                 let after = points.partition_point(|&(d, _)| d < distance);
                 let Some(&(d1, t1)) = points.get(after) else {
-                    // Past the longest seek measured, a few cylinders at most: it took as long.
+                    // Past the longest measured seek, by a few cylinders at most, the time is the same.
                     return points.last().map_or(0, |&(_, t)| t);
                 };
                 if d1 == distance || after == 0 {

@@ -1,4 +1,4 @@
-//! Several drives behind one address space: RAID 0, 1, 10, 5, 6, drives one behind the other, drives of two
+//! Several drives behind one address space: RAID 0, 1, 10, 5, 6, drives one behind the other, drives with two
 //! actuators.
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //! ```
 //!
 //! The layouts are those of Linux md with its defaults: RAID 10 keeps two near copies, RAID 5 and 6 rotate
-//! their parity to the left and begin the data behind it (left-symmetric). What a member lacks is read from
-//! its mirror or worked out from the other members of the stripe; a member that is rebuilt is read from its
-//! beginning up to where the rebuild has come.
+//! their parity to the left and begin the data behind it (left-symmetric). The data of a missing member is
+//! read from its mirror or computed from the other members of the stripe. A member that is being rebuilt is
+//! read up to where the rebuild has come.
 //!
-//! What is modelled is time. Not modelled: md's cache of stripes, its write-intent bitmap and journal, and
-//! the processor's time for parity.
+//! The model covers time only. It lacks md's cache of stripes, its write-intent bitmap and journal, and the
+//! processor's time for parity.
 
 mod drives;
 mod layout;
@@ -30,10 +30,10 @@ pub use drives::{DriveSet, SetCompletion, SetError};
 pub use layout::{Located, SetLayout};
 pub use spindle::SpindleStats;
 
-/// Most members of a set.
+/// Maximum number of members of a set.
 pub const MEMBERS_MAX: u32 = 64;
 
-/// The chunk of md since 2010.
+/// The default chunk of md since 2010.
 pub const DEFAULT_CHUNK: Bytes = Bytes::kib(512);
 
 /// Chunks are multiples of this: a page, the unit of md's stripes.
@@ -42,7 +42,7 @@ const CHUNK_MIN: Bytes = Bytes::kib(4);
 /// Largest chunk.
 const CHUNK_MAX: Bytes = Bytes::mib(64);
 
-/// How members make one address space.
+/// How members form one address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SetKind {
@@ -77,7 +77,7 @@ impl SetKind {
         }
     }
 
-    /// Fewest members.
+    /// Minimum number of members.
     pub const fn members_min(self) -> u32 {
         match self {
             SetKind::Linear => 1,
@@ -92,7 +92,7 @@ impl SetKind {
         !matches!(self, SetKind::Raid1 | SetKind::Linear)
     }
 
-    /// Whether a lost member can be made up for.
+    /// Whether the data of a lost member can be computed.
     pub const fn is_redundant(self) -> bool {
         !matches!(self, SetKind::Raid0 | SetKind::Linear)
     }
@@ -113,15 +113,15 @@ impl FromStr for SetKind {
     }
 }
 
-/// A set as one orders it.
+/// The specification of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetSpec {
-    /// How members make one address space.
+    /// How members form one address space.
     pub kind: SetKind,
     /// Drives.
     pub members: u32,
-    /// Bytes that stay together on a member; without meaning for RAID 1 and linear.
+    /// Bytes that stay together on a member; ignored for RAID 1 and linear.
     pub chunk: Bytes,
     /// Sets of heads in each drive, each over its equal share of the drive's addresses.
     pub actuators: u32,
@@ -137,12 +137,12 @@ impl SetSpec {
         self.spindles() == 1
     }
 
-    /// Sets of heads that move on their own.
+    /// Number of sets of heads that move independently.
     pub fn spindles(&self) -> u32 {
         self.members * self.actuators
     }
 
-    /// Members' worth of data: what the set holds, in capacities of a member (for RAID 10 rounded down).
+    /// Capacity of the set in members (rounded down for RAID 10).
     pub fn data_members(&self) -> u32 {
         match self.kind {
             SetKind::Raid0 | SetKind::Linear => self.members,
@@ -153,7 +153,7 @@ impl SetSpec {
         }
     }
 
-    /// Bytes of a whole stripe of data; the chunk where nothing is striped.
+    /// Bytes of a whole stripe of data; the chunk if nothing is striped.
     pub fn stripe(&self) -> Bytes {
         if self.kind.stripes() { Bytes(self.chunk.0 * u64::from(self.data_members())) } else { self.chunk }
     }
@@ -197,7 +197,7 @@ impl fmt::Display for SetSpec {
     }
 }
 
-/// How a member fares.
+/// The state of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
@@ -205,7 +205,7 @@ pub enum Health {
     Whole,
     /// None of it can be read or written.
     Failed,
-    /// It is written anew; what lies before this sector of it can be read.
+    /// It is being rebuilt; sectors before this one can be read.
     Rebuilding(u64),
 }
 

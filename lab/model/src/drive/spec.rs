@@ -1,8 +1,8 @@
-//! The description of one drive: what a file in `drives/` says, checked and compiled.
+//! The description of one drive: the content of a file in `drives/`, checked and compiled.
 //!
-//! A file gives what a source states (rotation, zones, seek times, buffer) and says in `notes` which of it
-//! was fitted and to what. Unknown fields are refused: a misspelt parameter must not silently become a
-//! default.
+//! A file has the values that a source states (rotation, zones, seek times, buffer), and says in `notes`
+//! which of them were fitted and to what. Unknown fields are refused, because a misspelt parameter must not
+//! silently become a default.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -31,12 +31,12 @@ fn bad<T>(message: impl Into<String>) -> Result<T, SpecError> {
     Err(SpecError(message.into()))
 }
 
-/// How fast a source says the drive is; the tests hold the model to it. Every figure is optional: a source
-/// states what it states. Rates are in MB/s of 1,000,000 bytes.
+/// The drive's speed as stated by a source; tests compare the model with it. Every value is optional, because
+/// sources state different ones. Rates are in MB/s of 1,000,000 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Where the figures are from and how they were measured.
+    /// The source of the values, and how they were measured.
     pub source: String,
     /// Sequential rate at the first sectors, in the middle, and at the last sectors.
     pub outer_mb_per_s: Option<f64>,
@@ -65,36 +65,36 @@ pub struct Published {
     pub single_cylinder_seek_ms: Option<f64>,
 }
 
-/// The drive's buffer and how its firmware reads ahead.
+/// The drive's buffer, and its firmware's read-ahead.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffer {
-    /// Sequential places the drive can keep apart, at least 1.
+    /// Number of sequential readers that the drive can distinguish, at least 1.
     pub segments: u32,
-    /// Sectors one segment holds; it keeps the latest of them.
+    /// Sectors of one segment, which keeps the latest ones.
     pub segment_sectors: u32,
-    /// How many sectors past the last one asked for the drive reads on while nothing else is to be done; 0
-    /// turns look-ahead off.
+    /// Sectors that the drive reads on past the last requested one while it has no other work; 0 turns
+    /// look-ahead off.
     pub look_ahead_sectors: u32,
-    /// If given, look-ahead also stops at the end of this many-th track after the one that holds the last
-    /// sector asked for (0: that track's own end).
+    /// If given, look-ahead also stops at the end of the track with this number after the one that has the
+    /// last requested sector (0: that track's own end).
     pub look_ahead_tracks: Option<u32>,
-    /// Sectors the drive fetches before it leaves a place, whatever else is queued, when it came there for a
-    /// read that continues a run in its buffer (those asked for included): with a sequential reader
-    /// recognised, jumping away earlier would waste the seek. Never more than the run has been long. 0: it
-    /// leaves at once.
+    /// Sectors that the drive fetches before it leaves a place, whatever else is queued, if it came there for
+    /// a read that continues a run in its buffer (requested sectors included): for a sequential reader,
+    /// jumping away earlier would waste the seek. Never more than the length of the run. 0: it leaves at
+    /// once.
     #[serde(default)]
     pub minimum_fetch_sectors: u32,
     /// Whether an idle drive starts to read ahead again when a read is served wholly from the buffer.
     #[serde(default)]
     pub resume_on_hit: bool,
     /// Sectors of writes that are acknowledged before the medium has them: a write cache that loses them with
-    /// the power. 0: a write is acknowledged when the medium has it.
+    /// the power. 0: a write is acknowledged when it is on the medium.
     #[serde(default)]
     pub write_cache_sectors: u32,
 }
 
-/// Tracks that overlap like shingles, in bands: what is written into a band destroys what lies behind.
+/// Overlapping tracks in bands: writing into a band destroys what lies behind.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shingled {
@@ -106,9 +106,9 @@ pub struct Shingled {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
-    /// Commands the drive holds at most, 1 to 1024.
+    /// Maximum number of commands in the drive, 1 to 1024.
     pub depth: u32,
-    /// How the drive picks the next of them.
+    /// How the drive chooses the next of them.
     #[serde(default)]
     pub order: Order,
     /// A command that has waited this many milliseconds is next, whatever is nearer; the oldest of them
@@ -116,7 +116,7 @@ pub struct Queue {
     pub age_ms_max: f64,
 }
 
-/// How a drive picks the next of its queued commands.
+/// How a drive chooses the next of its queued commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
@@ -127,12 +127,12 @@ pub enum Order {
     Fifo,
 }
 
-/// Time the electronics take, and the wire.
+/// Times of the electronics, and the bus.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Electronics {
-    /// Milliseconds from a command's arrival until the mechanism can start on it (it is spent while the
-    /// mechanism still works on another command, when the queue is not empty).
+    /// Milliseconds from a command's arrival until the mechanism can start it (spent while the mechanism
+    /// still works on another command, if the queue is not empty).
     pub read_miss_ms: f64,
     /// The same for a read served from the buffer.
     pub read_hit_ms: f64,
@@ -170,7 +170,7 @@ pub(crate) struct RawZone {
     pub(crate) sectors_per_track: u32,
     pub(crate) track_skew: u32,
     pub(crate) cylinder_skew: u32,
-    /// Addresses in the zone when spares and defects leave fewer than its tracks hold.
+    /// Addresses in the zone, if spares and defects leave fewer than its tracks have.
     pub(crate) sectors: Option<u64>,
 }
 
@@ -194,7 +194,7 @@ pub(crate) struct RawSpec {
     pub(crate) published: Published,
 }
 
-/// One drive, described, checked and ready to be built into a [`crate::drive::Drive`].
+/// A drive's description, checked and ready to be built into a [`crate::drive::Drive`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawSpec")]
 pub struct DriveSpec {
@@ -204,7 +204,7 @@ pub struct DriveSpec {
     pub label: String,
     /// Where the parameters come from.
     pub source: String,
-    /// What was fitted, and to which figure; what is a guess.
+    /// Which values were fitted, and to what; which are guesses.
     pub notes: String,
     /// Electronics and bus.
     pub electronics: Electronics,
@@ -214,13 +214,13 @@ pub struct DriveSpec {
     pub queue: Queue,
     /// Bands, if its tracks overlap.
     pub shingled: Option<Shingled>,
-    /// What the model is held to.
+    /// The values that the tests compare with the model.
     pub published: Published,
     pub(crate) geometry: Geometry,
     pub(crate) write_settle: u64,
 }
 
-/// Milliseconds of a file to nanoseconds; a minute is the bound beyond which it is a mistake of unit.
+/// Milliseconds of a file as nanoseconds; more than a minute is a mistake of unit.
 fn nanos(ms: f64, field: &str) -> Result<u64, SpecError> {
     if !(0.0..=60_000.0).contains(&ms) {
         return bad(format!("`{field}` is {ms}: milliseconds from 0 to 60000 are expected"));
@@ -386,8 +386,8 @@ impl DriveSpec {
         self.geometry.cylinders
     }
 
-    /// Bytes a second a long sequential read gets around `lba`: what passes under the heads, less the
-    /// switches between tracks and cylinders. Addresses past the end count as the last.
+    /// Bytes a second of a long sequential read around `lba`: what passes under the heads, less the switches
+    /// between tracks and cylinders. Addresses past the end count as the last.
     pub fn media_rate(&self, lba: Lba) -> f64 {
         self.geometry.media_rate(lba.0)
     }
@@ -419,7 +419,7 @@ impl DriveSpec {
         Nanos(self.geometry.period)
     }
 
-    /// Reads a description; errors say the line.
+    /// Parses a description; errors name the line.
     pub(crate) fn parse(text: &str) -> Result<DriveSpec, SpecError> {
         toml::from_str(text).map_err(|e| {
             // A wrong value concerns the whole file: its span starts at the first line and says nothing.

@@ -1,4 +1,4 @@
-//! Where on the modelled drive the bytes of a smaller disk lie.
+//! The places of a smaller disk's bytes on the modelled drive.
 //!
 //! The libraries of the papers filled their drives. A disk of 64 GiB kept in the first 64 GiB of a 1 TB drive
 //! would have short seeks and only the fastest zone. So a small disk is cut into chunks, contiguous inside,
@@ -13,7 +13,7 @@ use core::str::FromStr;
 
 use seekless_base::{Lba, SECTOR_BYTES};
 
-/// Which part of the drive a disk takes.
+/// The part of the drive that a disk takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
     /// Chunks spread evenly from percentage to percentage of the drive's addresses.
@@ -96,8 +96,8 @@ impl Layout {
             return Err(format!("is larger than {part} ({} bytes)", room * SECTOR_BYTES));
         }
         let chunks = sectors.div_ceil(chunk);
-        // With no more places than chunks (the disk is as large as its part of the drive), or when nothing is
-        // to be spread, everything stays in one piece.
+        // If there are no more places than chunks (the disk is as large as its part of the drive), or nothing
+        // is spread, everything stays in one piece.
         let places = room / chunk;
         if matches!(spread, Spread::None) || places <= chunks {
             return Ok(Layout { chunk: sectors.max(1), chunks: 1, start, places: 1 });
@@ -105,7 +105,7 @@ impl Layout {
         Ok(Layout { chunk, chunks, start, places })
     }
 
-    /// Where byte `offset` of the disk lies on the drive, and how many bytes from there lie together.
+    /// The place of byte `offset` of the disk on the drive, and the number of contiguous bytes from there.
     pub fn locate(&self, offset: u64) -> (Lba, u64) {
         let sector = offset / SECTOR_BYTES;
         let (chunk, within) = (sector / self.chunk, sector % self.chunk);

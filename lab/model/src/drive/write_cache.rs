@@ -1,12 +1,12 @@
 //! Sectors that the host has written and the medium does not have yet.
 //!
-//! Ranges that touch are one range, so that a stream of writes is written to the medium as one. A sector that
+//! Adjacent ranges are one range, so that a stream of writes is written to the medium as one. A sector that
 //! is written again before it left the cache takes no more room. The destage takes ranges in order of address
 //! (an elevator), and the oldest first once that is overdue.
 
 use alloc::collections::BTreeMap;
 
-/// Sectors of one range, and since when the oldest of them waits.
+/// Sectors of one range, and the arrival of the oldest.
 #[derive(Clone, Copy, Debug)]
 struct Dirty {
     end: u64,
@@ -16,12 +16,12 @@ struct Dirty {
 /// The volatile write cache.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteCache {
-    /// Most sectors; none: every write goes to the medium before it is acknowledged.
+    /// Maximum number of sectors; 0: every write goes to the medium before it is acknowledged.
     sectors_max: u64,
-    /// By first sector; none touches another.
+    /// By first sector; no two are adjacent.
     dirty: BTreeMap<u64, Dirty>,
     sectors: u64,
-    /// Sectors on their way to the medium, and when they are there. They leave their room then.
+    /// Sectors being written to the medium, and when they will be there. They keep their room until then.
     leaving: (u64, u64),
 }
 
@@ -35,7 +35,7 @@ impl WriteCache {
         }
     }
 
-    /// Whether a write of so many sectors is taken at all.
+    /// Whether a write of this many sectors is taken at all.
     pub(crate) fn takes(&self, sectors: u64) -> bool {
         sectors <= self.sectors_max
     }
@@ -44,7 +44,7 @@ impl WriteCache {
         self.dirty.is_empty()
     }
 
-    /// Sectors held at `now`, those on their way to the medium among them.
+    /// Sectors in the cache at `now`, those being written to the medium included.
     pub(crate) fn held(&self, now: u64) -> u64 {
         self.sectors + if now < self.leaving.0 { self.leaving.1 } else { 0 }
     }
@@ -69,7 +69,7 @@ impl WriteCache {
         self.dirty.range(..=start).next_back().is_some_and(|(_, d)| end <= d.end)
     }
 
-    /// Takes `start..end`, which has room.
+    /// Adds `start..end`, for which there is room.
     pub(crate) fn insert(&mut self, now: u64, start: u64, end: u64) {
         let touching: alloc::vec::Vec<(u64, Dirty)> = self.touching(start, end).collect();
         let mut merged = (start, Dirty { end, since: now });
@@ -83,8 +83,8 @@ impl WriteCache {
         self.dirty.insert(merged.0, merged.1);
     }
 
-    /// Takes out what is held of `start..end`: it is written to the medium until `until`, or was written
-    /// over.
+    /// Removes the cached part of `start..end`: it is being written to the medium until `until`, or was
+    /// overwritten.
     pub(crate) fn remove(&mut self, start: u64, end: u64, until: u64) {
         let touching: alloc::vec::Vec<(u64, Dirty)> = self.touching(start, end).collect();
         let mut gone = 0;
@@ -106,12 +106,12 @@ impl WriteCache {
         self.leaving = (until, gone);
     }
 
-    /// Since when the oldest sector waits.
+    /// The arrival of the oldest sector.
     pub(crate) fn oldest(&self) -> Option<u64> {
         self.dirty.values().map(|d| d.since).min()
     }
 
-    /// The range to be written next: the oldest, or the next by rising address from `at` on.
+    /// The next range to write: the oldest, or the next by rising address from `at` on.
     pub(crate) fn next(&self, at: u64, oldest: bool) -> Option<(u64, u64)> {
         let found = if oldest {
             self.dirty.iter().min_by_key(|(_, d)| d.since)

@@ -20,12 +20,12 @@ impl Pool {
         Pool { most, ..Pool::default() }
     }
 
-    /// Sectors that the pool holds at most.
+    /// Maximum number of sectors in the pool.
     pub(crate) fn sectors(&self) -> u64 {
         self.most as u64 * BLOCK
     }
 
-    /// The first sector from `from` on that is not held, `end` at most.
+    /// The first sector from `from` on that is not in the pool, at most `end`.
     pub(crate) fn held_upto(&self, from: u64, end: u64) -> u64 {
         let mut at = from;
         while at < end && self.blocks.contains_key(&(at / BLOCK)) {
@@ -34,7 +34,7 @@ impl Pool {
         at.min(end).max(from)
     }
 
-    /// The host used these sectors, or the heads passed over them: the whole blocks among them are held.
+    /// The host used these sectors, or the heads passed over them: the whole blocks among them are kept.
     pub(crate) fn take(&mut self, from: u64, end: u64) {
         for block in from.div_ceil(BLOCK)..end / BLOCK {
             self.clock += 1;

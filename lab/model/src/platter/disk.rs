@@ -1,7 +1,7 @@
-//! The disk in motion. Commands go in with the time of their arrival, ends come out with theirs.
+//! The running disk. Commands go in with the time of their arrival, completions come out with theirs.
 //!
-//! The choice of the next command is made when the mechanism is free, among those that have arrived. An idle
-//! disk reads on behind its last read until a command needs the heads elsewhere.
+//! The next command is chosen when the mechanism becomes free, among those that have arrived. An idle disk
+//! reads on behind its last read until a command needs the heads elsewhere.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,12 +20,12 @@ const AGED_MS_PER_S: f64 = 6.0;
 /// Share of the buffer that look-ahead behind one read may fill.
 const AHEAD_SHARE: u64 = 16;
 
-/// What the host asks for.
+/// A command of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// The host's number for it.
     pub id: u64,
-    /// To the medium and not from it.
+    /// Whether it writes.
     pub write: bool,
     /// First sector.
     pub lba: Lba,
@@ -33,12 +33,12 @@ pub struct Command {
     pub sectors: u32,
 }
 
-/// The end of a command. `command + seek + rotation + transfer` is `finished - started`.
+/// The completion of a command. `command + seek + rotation + transfer` is `finished - started`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What was asked.
+    /// The command.
     pub asked: Command,
-    /// When it came.
+    /// When it arrived.
     pub arrived: Nanos,
     /// When it was chosen.
     pub started: Nanos,
@@ -54,7 +54,7 @@ pub struct Done {
     pub transfer: Nanos,
     /// Tracks crossed.
     pub distance: u32,
-    /// Nothing of it came from the medium.
+    /// Whether nothing of it came from the medium.
     pub from_buffer: bool,
 }
 
@@ -64,17 +64,17 @@ struct Waiting {
     arrived: u64,
 }
 
-/// Reading on: `from` passed under the heads at `since`, `limit` is where it ends.
+/// The look-ahead: `from` passed under the heads at `since`, `limit` is its end.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
-    /// Where this run of sectors began, so that blocks it completes are held whole.
+    /// The start of this run of sectors, so that completed blocks are kept whole.
     run: u64,
     from: u64,
     since: u64,
     limit: u64,
 }
 
-/// A disk made of a data sheet.
+/// A disk made from a data sheet.
 #[derive(Clone, Debug)]
 pub struct Platter {
     sheet: DataSheet,
@@ -83,16 +83,16 @@ pub struct Platter {
     clock: u64,
     waiting: Vec<Waiting>,
     done: VecDeque<Done>,
-    /// From when the mechanism is free.
+    /// When the mechanism becomes free.
     free: u64,
     bus_free: u64,
-    /// Over which track the heads are.
+    /// The track under the heads.
     track: f64,
     ahead: Option<Ahead>,
 }
 
 impl Platter {
-    /// A disk at rest at time zero.
+    /// An idle disk at time zero.
     ///
     /// # Errors
     /// [`DataSheet::check`]'s.
@@ -112,17 +112,17 @@ impl Platter {
         })
     }
 
-    /// What it was made of.
+    /// Its data sheet.
     pub fn sheet(&self) -> &DataSheet {
         &self.sheet
     }
 
-    /// Commands whose end has not been polled.
+    /// Number of commands whose completion was not polled.
     pub fn queue_len(&self) -> usize {
         self.waiting.len() + self.done.len()
     }
 
-    /// A command arrives. `false`: the queue is full, and nothing has changed.
+    /// A command arrives. `false`: the queue is full, and nothing changed.
     #[must_use]
     pub fn submit(&mut self, now: Nanos, command: Command) -> bool {
         if self.queue_len() >= self.sheet.queue as usize {
@@ -133,7 +133,7 @@ impl Platter {
         true
     }
 
-    /// When [`Platter::poll`] has the next end, as the queue is now.
+    /// When [`Platter::poll`] will return the next completion, given the present queue.
     pub fn next_event(&mut self) -> Option<Nanos> {
         if self.done.is_empty() {
             self.run(self.clock);
@@ -142,11 +142,11 @@ impl Platter {
             return Some(done.finished);
         }
         let first = self.waiting.iter().map(|w| w.arrived).min()?;
-        // The choice is still open: the host looks again when it is made.
+        // The choice is still open: the host must ask again when it is made.
         Some(Nanos(first.max(self.free)))
     }
 
-    /// The next end that is not after `now`.
+    /// The next completion by `now`.
     pub fn poll(&mut self, now: Nanos) -> Option<Done> {
         self.tell(now);
         if self.done.is_empty() {
@@ -199,18 +199,18 @@ impl Platter {
         cost - age
     }
 
-    /// Whether the heads are reading on to `sector`, or are within the block that holds it: reading on gets
-    /// there sooner than a turn would.
+    /// Whether the look-ahead is on the way to `sector`, or within the block that contains it, so that
+    /// reading on gets there sooner than a turn would.
     fn joins(&self, sector: u64) -> bool {
         self.ahead.is_some_and(|a| a.from < sector + BLOCK && sector < a.limit)
     }
 
-    /// Reading on, up to a time.
+    /// Continues the look-ahead up to a time.
     fn read_on(&mut self, upto: u64) {
         let Some(ahead) = &mut self.ahead else { return };
         let reached = self.spiral.after(ahead.from, upto.saturating_sub(ahead.since) as f64).min(ahead.limit);
         self.pool.take(ahead.run, reached);
-        // Blocks before that are held; the last one may not be whole yet.
+        // Blocks before that are kept; the last one may not be whole yet.
         ahead.run = ahead.run.max(reached / BLOCK * BLOCK);
         self.track = libm::floor(self.spiral.track(reached));
         (ahead.since, ahead.from) = (upto, reached);
@@ -236,7 +236,7 @@ impl Platter {
         (ready, done)
     }
 
-    /// The heads go to `sector`; when it comes round.
+    /// The heads move to `sector`. Returns when it comes round.
     fn position(&mut self, ready: u64, sector: u64, done: &mut Done) -> u64 {
         self.ahead = None;
         let target = libm::floor(self.spiral.track(sector));
@@ -280,8 +280,8 @@ impl Platter {
             let pass = self.spiral.pass(held, end) as u64;
             let same_track = libm::floor(self.spiral.track(held)) == libm::floor(self.spiral.track(end - 1));
             let turn = self.spiral.turn as u64;
-            // The heads land inside the range: the rest of it is read first, and its beginning a turn
-            // later. Of a range that is the whole track the pass may be a turn and a rounding.
+            // The heads land inside the range: the rest of it is read first, and its beginning a turn later.
+            // For a range of a whole track the pass may take a turn and a rounding.
             let saved = (done.rotation.0 + pass).saturating_sub(turn).min(done.rotation.0);
             if same_track && saved > 0 {
                 done.rotation = Nanos(done.rotation.0 - saved);
@@ -292,7 +292,7 @@ impl Platter {
         };
         self.pool.take(run, end);
         self.track = libm::floor(self.spiral.track(end.min(self.sheet.sectors - 1)));
-        // A run that goes on is worth a share of the buffer, a first read the rest of its track.
+        // A continued run gets a share of the buffer, a first read the rest of its track.
         let share = (self.pool.sectors() / AHEAD_SHARE).max(BLOCK);
         let limit = match joined || held > from {
             true => end + share,

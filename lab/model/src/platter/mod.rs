@@ -1,6 +1,6 @@
 //! A second model of a hard disk, made from a data sheet alone.
 //!
-//! It checks what was found with the first model (`crate::drive`), and shares no code with it. Whatever
+//! It checks what was found with the first model (`crate::drive`), and shares no code with it. A result that
 //! holds on one model only was fitted to that model.
 //!
 //! | | `drive` | here |
@@ -25,7 +25,7 @@ use alloc::string::String;
 
 use seekless_base::Bytes;
 
-/// What a maker's data sheet says of a drive.
+/// The values of a maker's data sheet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataSheet {
     /// Turns a minute.
@@ -53,7 +53,7 @@ pub struct DataSheet {
 }
 
 impl DataSheet {
-    /// Whether a drive can be made of it.
+    /// Checks that a drive can be made from it.
     ///
     /// # Errors
     /// One line that names the first figure out of range.

@@ -1,9 +1,9 @@
-//! Where an address lies, and when it passes under the heads.
+//! The place of an address, and when it passes under the heads.
 //!
 //! A track is one turn of a spiral. The next track begins later by the time of a seek to it (the skew), so a
-//! long read goes on without losing a turn. An address has a number of turns from the beginning of the
-//! spiral: the time between two addresses in a long read is the difference of their turns, and the angle of
-//! an address is what is left of its turns. All of it is closed formulas, with no table.
+//! long read goes on without losing a turn. Each address has a number of turns from the beginning of the
+//! spiral. The time between two addresses in a long read is the difference of their turns, and the angle of
+//! an address is the fraction of its turns. All of it is closed formulas, without a table.
 
 use crate::platter::DataSheet;
 
@@ -82,7 +82,7 @@ impl Spiral {
         (ahead - libm::floor(ahead)) * self.turn
     }
 
-    /// Nanoseconds to move the heads over so many tracks and settle.
+    /// Nanoseconds to move the heads over this many tracks and settle.
     pub(crate) fn seek(&self, tracks: f64) -> f64 {
         if tracks < 1.0 {
             return 0.0;

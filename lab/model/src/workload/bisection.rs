@@ -1,6 +1,6 @@
-//! Which rates a bisection tries: raised (or lowered) by a fifth, then twice as far, and so on up to a factor
-//! of two, until one holds and one fails; then the geometric middle. So a good first guess costs four or five
-//! runs; a bad one is reached by doubling.
+//! The rates that a bisection tries: raised (or lowered) by a fifth, then twice as far, and so on up to a
+//! factor of two, until one holds and one fails; then the geometric mean. So a good first guess costs four or
+//! five runs, and a bad one is reached by doubling.
 //!
 //! A rate below one that held is taken to hold, and one above a rate that failed to fail. So if the result is
 //! about known ([`Bisection::expecting`]), the two rates next to it are tried first: the one below, then the

@@ -1,4 +1,4 @@
-//! The library of a server: which files there are, how large, how popular.
+//! The library of a server: its files, their sizes and popularity.
 //!
 //! A video is a duration (drawn from the measured distribution) at one of two bitrates, SD 419 kb/s or HD
 //! 2095 kb/s (\[A\] section 6.2: ten seconds are 0.5 MiB and 2.5 MiB), in one file (\[L\] section 4 stores
@@ -30,7 +30,7 @@ pub const HD_BITS_PER_S: u64 = 2_095_000;
 
 /// Shortest video, seconds (`min_duration_s` of the published tables).
 const MIN_DURATION_S: f64 = 5.0;
-/// More files than any test disk holds; bounds the memory of a catalogue to about 400 MB.
+/// Maximum number of files: more than on any test disk. It bounds the memory of a catalogue to about 400 MB.
 pub const MAX_VIDEOS: usize = 10_000_000;
 /// A library ends without a file smaller than this (one page): it stays that much below its size.
 const SMALLEST_FILL: u64 = 4096;
@@ -54,7 +54,7 @@ const CLIPS_VIDEO: (f64, f64) = (394e3, 1418e3);
 /// of.
 const MIRROR_FILES_PER_FOLDER: usize = 5;
 
-/// What kind of files a library has.
+/// The kind of files of a library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
@@ -84,7 +84,7 @@ impl core::str::FromStr for Content {
     }
 }
 
-/// What a library is made of. Every field has a default; unknown fields are refused.
+/// The specification of a library. Every field has a default; unknown fields are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogueSpec {

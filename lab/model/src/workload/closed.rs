@@ -1,8 +1,8 @@
-//! Closed-loop readers: each asks for the next range as soon as it has the last.
+//! Closed-loop readers: each requests the next range when it has the last.
 //!
-//! A reader picks a file, reads consecutive ranges of it to its end, then picks the next. With hundreds of
-//! readers a disk sees that many interleaved sequential streams, which is what takes a stock server down to
-//! seeking speed. The offered load adapts to the server, so the measure is throughput alone.
+//! A reader picks a file, reads consecutive ranges of it to its end, then picks the next. Hundreds of readers
+//! are as many interleaved sequential streams for a disk, which slow a stock server down to seeking speed.
+//! The offered load adapts to the server, so the only measure is throughput.
 //!
 //! A reader may have several connections that take its ranges, as clients of SMB, NFS or S3 do: ranges that
 //! follow one another then reach the server in any order.
@@ -26,7 +26,7 @@ pub enum Pick {
 
 words! { Pick: Uniform = "uniform", Zipf = "zipf" }
 
-/// What a closed-loop reader does.
+/// The behaviour of a closed-loop reader.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClosedSpec {
@@ -36,8 +36,8 @@ pub struct ClosedSpec {
     pub pick: Pick,
     /// A reader's first file is begun at a random multiple of the range, so that readers do not move in step.
     pub random_start: bool,
-    /// Connections of each reader. So many consecutive ranges at a time are asked for in random order. At
-    /// least 1.
+    /// Number of connections of each reader. This many consecutive ranges at a time are requested in random
+    /// order. At least 1.
     pub connections: u32,
     /// Seed; readers differ by their number.
     pub seed: u64,
@@ -128,14 +128,14 @@ impl Iterator for ClosedReader<'_> {
     }
 }
 
-/// Who reads on all disks of a machine but the first.
+/// The readers of all disks of a machine but the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherDisks {
     /// As many clients as on the first.
     #[default]
     Busy,
-    /// Nobody.
+    /// None.
     Idle,
     /// One client that leaves after [`OtherDisks::READ_FOR`], as a system disk is read when programs start.
     ReadOnce,

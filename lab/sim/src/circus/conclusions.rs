@@ -1,4 +1,4 @@
-//! What the paper concludes from each figure, as something that holds here or does not.
+//! The paper's conclusions from each figure, as checks.
 
 use super::figures::{Figure, FigurePoint};
 use super::{CircusReport, Trials};
@@ -6,11 +6,11 @@ use super::{CircusReport, Trials};
 /// One conclusion of the paper, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conclusion {
-    /// What the paper says.
+    /// The conclusion, in the paper's words.
     pub says: &'static str,
-    /// What came out.
+    /// The result.
     pub value: f64,
-    /// Least and most it may be.
+    /// Minimum and maximum of the result.
     pub within: (f64, f64),
 }
 
@@ -31,13 +31,13 @@ impl Rows<'_> {
         self.0.iter().copied().filter(|(p, _)| keep(p)).collect()
     }
 
-    /// Mean over the points that are kept.
+    /// Mean over the selected points.
     fn mean(&self, of: Of, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let kept = self.of(keep);
         kept.iter().map(|(_, t)| t.mean(of)).sum::<f64>() / kept.len().max(1) as f64
     }
 
-    /// Largest over smallest value of the points that are kept.
+    /// Largest over smallest value of the selected points.
     fn spread(&self, of: Of, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let values: Vec<f64> = self.of(keep).iter().map(|(_, t)| t.mean(of)).collect();
         let (low, high) = values.iter().fold((f64::MAX, 0.0_f64), |(l, h), v| (l.min(*v), h.max(*v)));
@@ -50,7 +50,8 @@ impl Rows<'_> {
         names
     }
 
-    /// Smallest over the curves of what any order carries over what is offered, all loads of a curve taken together.
+    /// The minimum over the curves of carried over offered load with any order, all loads of a curve taken
+    /// together.
     fn carried(&self, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let share = |curve: &&str| {
             let rows = self.of(|p| !p.sequential && p.curve == **curve && keep(p));
@@ -60,7 +61,7 @@ impl Rows<'_> {
         self.curves().iter().map(share).filter(|s| s.is_finite()).fold(f64::MAX, f64::min)
     }
 
-    /// Smallest gain of any order over sequential, among the points that are kept.
+    /// Minimum gain of any order over sequential, among the selected points.
     fn gain(&self, keep: impl Fn(&FigurePoint) -> bool) -> f64 {
         let any = self.of(|p| !p.sequential && keep(p));
         let gain = |(p, t): &(&FigurePoint, &Trials)| {
@@ -70,7 +71,7 @@ impl Rows<'_> {
         any.iter().map(gain).fold(f64::MAX, f64::min)
     }
 
-    /// One value at `x` over that at another.
+    /// The value at `x` over that at another.
     fn ratio(&self, of: Of, curve: &str, x: &str, over: &str) -> f64 {
         let at = |x: &str| self.mean(of, |p| !p.sequential && p.curve == curve && p.x == x);
         at(x) / at(over)
@@ -82,7 +83,8 @@ fn fastest_s(r: &CircusReport) -> f64 {
     r.classes.last().map_or(0.0, |c| c.mean_s)
 }
 
-/// The conclusions of a figure. Figures 8 to 10 show the same experiments; with the first go the conclusions of all three.
+/// The conclusions of a figure. Figures 8 to 10 show the same experiments; Figure 8 includes the conclusions
+/// of all three.
 pub fn conclusions(figure: &Figure, results: &[Trials]) -> Vec<Conclusion> {
     let rows = Rows(figure.points.iter().zip(results).collect());
     match figure.number {

@@ -1,4 +1,4 @@
-//! Every figure of the paper's evaluation as a set of experiments, with what its text says of them.
+//! Every figure of the paper's evaluation as a set of experiments, with the values of its text.
 
 use seekless_base::{Bytes, Nanos};
 use seekless_model::drive::DriveSpec;
@@ -13,21 +13,21 @@ pub const PER_CLIENT: Bytes = Bytes::mib(1);
 /// One gigabit a second, bytes a second.
 pub const GIGABIT: f64 = 125e6;
 
-/// What the paper's text says of a point.
+/// A value that the paper's text gives for a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PublishedFigure {
-    /// Which measured figure: `network`, `disk` (MB/s), `t3_s` or `download_s` (seconds).
+    /// The measured quantity: `network`, `disk` (MB/s), `t3_s` or `download_s` (seconds).
     pub metric: &'static str,
     /// Its value.
     pub value: f64,
-    /// Whether the text gives a bound: `=` (roughly), `<` or `>`.
+    /// Whether the text gives a value (`=`, roughly) or a bound (`<` or `>`).
     pub sense: &'static str,
 }
 
-/// One point of a figure: an experiment, and where it belongs.
+/// One point of a figure: an experiment, and its place in the figure.
 #[derive(Clone, Debug)]
 pub struct FigurePoint {
-    /// Curve: client classes or what else the figure varies besides its axis.
+    /// Curve: client classes, or whatever the figure varies besides its axis.
     pub curve: String,
     /// Value on the axis.
     pub x: String,
@@ -35,7 +35,7 @@ pub struct FigurePoint {
     pub sequential: bool,
     /// The experiment.
     pub setup: Setup,
-    /// The paper's text on it.
+    /// The paper's values for it.
     pub published: Vec<PublishedFigure>,
 }
 
@@ -44,15 +44,15 @@ pub struct FigurePoint {
 pub struct Figure {
     /// Number in the paper.
     pub number: u32,
-    /// What it shows.
+    /// Its subject.
     pub title: &'static str,
-    /// What its axis is.
+    /// Its axis.
     pub axis: &'static str,
     /// Its points.
     pub points: Vec<FigurePoint>,
 }
 
-/// Figures there are.
+/// Numbers of all figures.
 pub const NUMBERS: std::ops::RangeInclusive<u32> = 8..=17;
 
 /// Clients of named links with equal or given shares.
@@ -66,7 +66,7 @@ pub fn mix() -> Vec<Class> {
     classes(&[("T1", 0.2), ("10T", 0.6), ("T3", 0.2)])
 }
 
-/// The experiment all figures vary: one file of 512 MB, 10T clients, 40 % load, the paper's parameters.
+/// The experiment that all figures vary: one file of 512 MB, 10T clients, 40 % load, the paper's parameters.
 pub fn base(drive: &DriveSpec, seed: u64, time: Nanos) -> Setup {
     Setup {
         drive: drive.clone(),
@@ -86,7 +86,7 @@ pub fn base(drive: &DriveSpec, seed: u64, time: Nanos) -> Setup {
     }
 }
 
-/// The experiments of a figure; nothing for a number that is none of [`NUMBERS`].
+/// The experiments of a figure; none for a number that is not in [`NUMBERS`].
 pub fn figure(number: u32, base: &Setup) -> Option<Figure> {
     let (title, axis, points) = match number {
         8..=10 => {
@@ -122,7 +122,7 @@ fn both(points: &mut Vec<FigurePoint>, curve: &str, x: String, setup: &Setup) {
     }
 }
 
-/// Adds what the text says to the points it speaks of.
+/// Adds the text's values to their points.
 fn says(
     points: &mut [FigurePoint],
     of: impl Fn(&FigurePoint) -> bool,
@@ -220,7 +220,8 @@ fn by_path(base: &Setup) -> Vec<FigurePoint> {
             both(&mut points, curve, load.to_string(), &setup);
         }
     }
-    // "Increases by an order of magnitude", ten-fold, from the base case: ten times the file at the rate of a T3 link.
+    // "Increases by an order of magnitude", ten-fold, from the base case: ten times the file at the rate of a
+    // T3 link.
     says(&mut points, |p| !p.sequential && p.curve == "delay+loss" && p.x == "10", "t3_s", "=", 960.0);
     points
 }

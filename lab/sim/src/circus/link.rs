@@ -1,15 +1,15 @@
 //! The network between the server and its clients.
 //!
-//! The server's link carries one block after another, in the order they were handed to it. Behind it each client has a
-//! link of its own rate, as Dummynet gave the paper's (\[X\] 4.3). A client's socket buffer on the server holds a few blocks;
-//! while it is full the server sends nothing more to that client, so the server's link is shared evenly among all whose
-//! own link would carry more.
+//! The server's link carries one block after another, in the order in which it gets them. Behind it each
+//! client has a link with its own rate, as Dummynet gave the paper's (\[X\] 4.3). A client's socket buffer on
+//! the server holds a few blocks; while it is full, the server sends nothing more to that client. So the
+//! server's link is shared evenly among all clients whose own link is faster.
 //!
-//! Delay and loss act through the rate a TCP connection reaches: the smaller of its link's rate and
-//! MSS / (RTT x sqrt(2p/3)), the square-root law of TCP Reno for a loss share p without timeouts (Padhye et al. 2000,
-//! the paper's \[21\], first term, every segment acknowledged) - the paper says its losses lead to duplicate
-//! acknowledgments rather than timeouts (5.4) - times 1 - p, as lost segments are sent twice. Send windows are assumed
-//! large enough for delay alone to cost nothing.
+//! Delay and loss act through the rate that a TCP connection reaches: the smaller of its link's rate and MSS
+//! / (RTT x sqrt(2p/3)), times 1 - p because lost segments are sent twice. This is the square-root law of TCP
+//! Reno for a loss share p without timeouts (Padhye et al. 2000, the paper's \[21\], first term, every
+//! segment acknowledged); the paper says its losses lead to duplicate acknowledgments rather than timeouts
+//! (5.4). Send windows are assumed to be so large that delay alone costs nothing.
 
 use seekless_base::Nanos;
 
@@ -48,7 +48,7 @@ impl ServerLink {
         ServerLink { rate, free: Nanos::ZERO }
     }
 
-    /// Hands a block to a client's connection; when the client has it.
+    /// Gives a block to a client's connection. Returns when the client has it.
     pub(super) fn send(&mut self, now: Nanos, client: &mut ClientLink, bytes: u64) -> Nanos {
         self.free = self.free.max(now) + Nanos::from_secs_f64(bytes as f64 / self.rate);
         client.free = client.free.max(self.free) + Nanos::from_secs_f64(bytes as f64 / client.rate);
@@ -62,19 +62,19 @@ impl ClientLink {
         ClientLink { rate, free: Nanos::ZERO, outstanding: 0 }
     }
 
-    /// Whether the socket buffer takes another block.
+    /// Whether the socket buffer has room for another block.
     pub(super) fn has_room(&self) -> bool {
         self.outstanding < SOCKET_BLOCKS
     }
 
-    /// A block has arrived at the client. Whether the buffer was full before.
+    /// A block has arrived at the client. Returns whether the buffer was full before.
     pub(super) fn delivered(&mut self) -> bool {
         let full = !self.has_room();
         self.outstanding = self.outstanding.saturating_sub(1);
         full
     }
 
-    /// Whether all that was sent has arrived.
+    /// Whether everything sent has arrived.
     pub(super) fn is_idle(&self) -> bool {
         self.outstanding == 0
     }
@@ -88,9 +88,9 @@ mod tests {
     fn goodput_is_the_links_without_loss_and_follows_the_square_root_with_it() {
         let t3 = 44.736e6 / 8.0;
         assert_eq!(goodput(t3, Nanos::from_millis(75), 0.0), t3);
-        // Loss without delay costs the retransmissions only.
+        // Loss without delay costs only the retransmissions.
         assert!((goodput(t3, Nanos::from_millis(1), 0.1) / t3 - 0.9).abs() < 1e-9);
-        // Together they bring a T3 link down by an order of magnitude ([X] 5.4), and leave T1 as it is but for retransmission.
+        // Together they slow a T3 link by an order of magnitude ([X] 5.4); T1 loses only the retransmissions.
         let both = goodput(t3, Nanos::from_millis(75), 0.1);
         assert!((t3 / both - 13.5).abs() < 0.1, "{}", t3 / both);
         let t1 = 1.544e6 / 8.0;

@@ -1,12 +1,13 @@
-//! A download server in virtual time: one disk, one machine with bounded memory, one network link, clients behind links of
-//! their own. The study of Circus \[X\], in which the order of blocks is the server's to choose.
+//! A download server in virtual time: one disk, one machine with bounded memory, one network link, clients
+//! behind links of their own. The study of Circus \[X\], in which the server chooses the order of blocks.
 //!
-//! The server is [`seekless_reorder`], unchanged; the disk is [`seekless_model::drive`]; the network is [`link`]. Download
-//! requests arrive as a Poisson process. System load is what the clients' requests add up to over the server's link: the
-//! mean time between requests is file size / (load x link rate) (\[X\] 4.2).
+//! The server is [`seekless_reorder`], unchanged; the disk is [`seekless_model::drive`]; the network is
+//! [`link`]. Download requests arrive as a Poisson process. System load is the sum of the clients' requests
+//! over the rate of the server's link: the mean time between requests is file size / (load x link rate)
+//! (\[X\] 4.2).
 //!
-//! The sequential server it is compared with differs in one thing, the order: its clients get a file from first to last
-//! block, with one block read ahead, out of the same memory, with the same least-recently-used replacement.
+//! The sequential server differs only in the order: its clients get a file from the first to the last block,
+//! with one block read ahead, from the same memory, with the same least-recently-used replacement.
 //!
 //! Must not know: kernel, wire, command lines, the serving simulator, or any application.
 
@@ -38,7 +39,7 @@ pub struct Class {
 /// The three links of the paper, bits a second (\[X\] 4.3): T1, 10 Mbit/s ("10T") and T3.
 pub const LINKS: [(&str, f64); 3] = [("T1", 1.544e6), ("10T", 10e6), ("T3", 44.736e6)];
 
-/// The queue of a sequential server: the block to be sent and one read ahead.
+/// The queue of a sequential server: the block being sent and one read ahead.
 pub const SEQUENTIAL_QUEUE: usize = 2;
 
 /// One experiment.
@@ -48,11 +49,11 @@ pub struct Setup {
     pub drive: DriveSpec,
     /// The server's parameters; its memory is set from the fields below.
     pub server: Config,
-    /// Memory for blocks and for what each client costs the server.
+    /// Memory for blocks and for the server's cost of each client.
     pub memory: Bytes,
-    /// Memory the server spends on each client, taken from what blocks can have.
+    /// Memory that the server uses for each client, taken from that for blocks.
     pub per_client: Bytes,
-    /// Files on the disk, asked for with equal probability, at least 1.
+    /// Number of files on the disk, requested with equal probability, at least 1.
     pub files: u64,
     /// Size of each.
     pub size: Bytes,
@@ -66,7 +67,7 @@ pub struct Setup {
     pub round_trip: Nanos,
     /// Share of packets lost, 0 to below 1.
     pub loss: f64,
-    /// Time before measurement starts; nothing: the longest download takes, undisturbed.
+    /// Time before measurement starts; `None`: the longest undisturbed download.
     pub warm_up: Option<Nanos>,
     /// Time measured.
     pub time: Nanos,
@@ -75,7 +76,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The same, as served by a sequential server.
+    /// The same experiment with a sequential server.
     #[must_use]
     pub fn sequential(&self) -> Setup {
         let mut setup = self.clone();
@@ -84,35 +85,37 @@ impl Setup {
         setup
     }
 
-    /// Whether another experiment must give the same: without loss, delay plays no part ([`link::goodput`]).
+    /// Whether another experiment must give the same result: without loss, delay has no effect
+    /// ([`link::goodput`]).
     pub fn gives_the_same(&self, other: &Setup) -> bool {
         let round_trip = if self.loss > 0.0 { self.round_trip } else { other.round_trip };
         Setup { round_trip, ..self.clone() } == *other
     }
 
-    /// Bytes a second the clients ask for.
+    /// Bytes a second that the clients request.
     pub fn offered(&self) -> f64 {
         self.load * self.link_rate
     }
 
-    /// Memory for blocks with so many clients; never less than one active region, as a server that pages would stop.
+    /// Memory for blocks with this many clients; at least one active region, because a server that pages
+    /// would stop.
     pub fn block_memory(&self, clients: usize) -> Bytes {
         let taken = Bytes(self.per_client.0.saturating_mul(clients as u64));
         Bytes((self.memory - taken).0.max(self.server.region.0))
     }
 
-    /// What a client's connection carries, bytes a second.
+    /// Rate of a client's connection, bytes a second.
     pub fn goodput(&self, class: &Class) -> f64 {
         link::goodput(class.rate, self.round_trip, self.loss)
     }
 
-    /// Time a class's download takes if nothing but its link limits it.
+    /// Time of a class's download if only its link limits it.
     pub fn undisturbed(&self, class: &Class) -> Nanos {
         Nanos::from_secs_f64(self.size.0 as f64 / self.goodput(class))
     }
 }
 
-/// What one class met.
+/// The results of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassReport {
     /// Downloads that ended while measuring.
@@ -123,7 +126,7 @@ pub struct ClassReport {
     pub p95_s: f64,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CircusReport {
     /// Delivered to clients, bytes a second.
@@ -140,11 +143,11 @@ pub struct CircusReport {
     pub downloads: u64,
     /// Mean time of these, seconds.
     pub download_s: f64,
-    /// Downloads under way, mean over the time measured.
+    /// Mean number of downloads in progress over the measured time.
     pub concurrent: f64,
     /// Share of blocks chosen outside of the active region.
     pub outside: f64,
-    /// Share of blocks that had been in memory and were gone when their turn came.
+    /// Share of blocks that had been in memory and were evicted before their turn.
     pub stale: f64,
 }
 
@@ -186,14 +189,14 @@ pub fn trials_until(setup: &Setup, share: f64, most: u64) -> Trials {
 }
 
 impl Trials {
-    /// Mean of a figure over the trials.
+    /// Mean of a value over the trials.
     pub fn mean(&self, of: impl Fn(&CircusReport) -> f64) -> f64 {
         self.reports.iter().map(of).sum::<f64>() / self.reports.len() as f64
     }
 
-    /// Half-length of the 95 % confidence interval of the mean; nothing for a single trial.
+    /// Half-length of the 95 % confidence interval of the mean; `None` for a single trial.
     pub fn half_length(&self, of: impl Fn(&CircusReport) -> f64) -> Option<f64> {
-        /// Student's t, two-sided 95 %, for 1 to 9 degrees of freedom; beyond, 2.26 is on the safe side.
+        /// Student's t, two-sided 95 %, for 1 to 9 degrees of freedom; beyond that, 2.26 is an upper bound.
         const T: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
         let n = self.reports.len();
         let t = T[n.checked_sub(2)?.min(T.len() - 1)];

@@ -15,7 +15,8 @@ fn the_same_seed_gives_the_same_report() {
     assert_ne!(run(&s), run(&Setup { seed: 2, ..s }));
 }
 
-/// Conservation: with little load every client gets the rate of its link, and what is delivered is what arrives.
+/// Conservation: with little load every client gets the rate of its link, and what is delivered is what
+/// arrives.
 #[test]
 fn undisturbed_clients_get_the_rate_of_their_link() {
     let s = Setup { time: Nanos::from_secs(2000), ..setup(0.02, 64) };

@@ -89,7 +89,8 @@ impl From<DoorArg> for config::Door {
     }
 }
 
-/// Serve files from hard disks in virtual time: clients, server, page cache, kernel and drive simulated, Seekless real.
+/// Serve files from hard disks in virtual time: clients, server, page cache, kernel and drive simulated,
+/// Seekless real.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServeArgs {
     /// A drive of `drives/`; give it once for each disk
@@ -181,10 +182,10 @@ struct LoadArgs {
     holds: HoldsOption,
 }
 
-/// What `sha256sum` takes, on one core with the instructions for it, and `diff` to compare what is alike.
+/// Time of `sha256sum` on one core with the instructions for it, and of `diff` for equal data.
 const CHECKSUM_NS_PER_KIB: u64 = 1_000;
 
-/// Files of all trees of `--load diff`: each takes some hundred bytes here.
+/// Maximum number of files in all trees of `--load diff`: each takes some hundred bytes here.
 const DIFF_FILES_MAX: u64 = 10_000_000;
 
 pub(super) fn positive(text: &str) -> Result<f64, String> {
@@ -237,7 +238,7 @@ impl ServeArgs {
         Catalogue::new(&self.library.spec()).map_err(|e| usage(e.to_string()))
     }
 
-    /// What of the memory is page cache.
+    /// The part of the memory that is page cache.
     fn page_cache(&self, model: &Model) -> Result<Bytes, Fault> {
         let handlers = self.load.load == LoadKind::Handlers;
         if model.thread_memory.0 > 0 && !handlers {
@@ -327,7 +328,7 @@ impl ServeArgs {
                     true => CHECKSUM_NS_PER_KIB,
                     false => Costs::default().copy_ns_per_kib,
                 },
-                // Nothing of a comparison or of a checksum goes over a network.
+                // Data of a comparison or a checksum does not cross a network.
                 network: if tree || diff { Nanos::ZERO } else { model.network_alpha },
                 network_ns_per_kib: if tree { 0 } else { (1.024e6 / model.network_mb_per_s) as u64 },
                 ..Costs::default()
@@ -340,7 +341,8 @@ impl ServeArgs {
         })
     }
 
-    /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads them.
+    /// The trees of all pairs, one behind the other, each with its folders in random order as ext4 spreads
+    /// them.
     fn forest(&self, model: &Model) -> (Forest, Vec<SourceFile>) {
         let files = sources::files(model.files, self.library.catalogue_seed);
         (Forest::new(2 * self.load.closed.clients, &files), files)
@@ -462,7 +464,7 @@ impl ServerArgs {
 }
 
 impl EngineArgs {
-    /// All disks of a run go by the profile of the first, and are such sets.
+    /// All disks of a run use the profile of the first, and are sets of the same kind.
     fn config(
         &self,
         model: &Model,
@@ -492,8 +494,8 @@ impl EngineArgs {
         Ok(Some(EngineConfig { door, policy, single_queue, next_files, tells_bitrates, window, preads }))
     }
 
-    /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output would
-    /// look like a result.
+    /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output
+    /// would look like a result.
     fn nothing_for_seekless(&self, model: &Model) -> Result<(), Fault> {
         let p = &self.policy;
         let options = [
@@ -515,7 +517,7 @@ impl EngineArgs {
         })
     }
 
-    /// The constants of the read path, with those that were given.
+    /// The constants of the read path, with the given ones replaced.
     fn constants(&self) -> Result<Constants, Fault> {
         let mut constants = json!(Constants::default());
         for given in &self.constant {
@@ -534,7 +536,7 @@ impl EngineArgs {
     }
 }
 
-/// The size that an automatic one would start with, times the factor that was asked for.
+/// The start size of an automatic one, times the requested factor.
 fn scaled_start(factor: f64, config: &PolicyConfig, memory: Bytes) -> Result<Option<Bytes>, Fault> {
     if factor != 1.0 && config.start_size.is_some() {
         return Err(usage("--with start-factor= is for a size of its own: leave out the start size"));
@@ -549,7 +551,8 @@ fn scaled_start(factor: f64, config: &PolicyConfig, memory: Bytes) -> Result<Opt
     Ok(Some(size.clamp(Bytes(PAGE), params.size_max)))
 }
 
-/// Pieces at once, and where parts with heads of their own begin, of a set whose layout is known (`seekless_engine`, `layout`).
+/// Concurrency limit, and start addresses of parts with heads of their own, of a set with a known layout
+/// (`seekless_engine`, `layout`).
 fn at_once(drive: &DriveSpec, set: &SetSpec) -> (usize, Vec<Lba>) {
     let members = set.members as usize;
     match set.kind {
@@ -731,7 +734,8 @@ fn text(
         );
     }
     let c = &report.cache;
-    // Members of a set work at once: their parts are of the time of all, idle is the set as a whole.
+    // Members of a set work at the same time: each one's part of the time is out of the total of all; idle is
+    // that of the set as a whole.
     let all: u64 = report.disks.iter().map(|d| d.elapsed_ns).sum();
     let of_members: u64 = report.disks.iter().map(|d| d.elapsed_ns * d.members.len().max(1) as u64).sum();
     let time = |part: fn(&serving::DiskStats) -> u64| {

@@ -1,5 +1,5 @@
-//! The drive of a replay: long reads go to it in commands, and come back as how far each has come. Beside
-//! them it writes. A log does not say where, so that is one file in the middle of the disk, from end to end.
+//! The drive of a replay: long reads go to it in commands, and their progress is reported. It also writes; a
+//! log does not say where, so the writes go to one file in the middle of the disk, from end to end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,10 +7,10 @@ use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 use seekless_model::drive::{Command, Drive, DriveSpec, Op};
 use seekless_policy::FileId;
 
-/// One command to the drive at most, as Linux' block layer cuts large reads.
+/// Maximum length of a command to the drive, as Linux' block layer cuts large reads.
 const COMMAND_BYTES: u64 = 1 << 20;
 
-/// A read of a file, for something that the caller names.
+/// A read of a file, named by the caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read<T> {
     pub(super) what_for: T,
@@ -19,18 +19,18 @@ pub(super) struct Read<T> {
     pub(super) len: u64,
 }
 
-/// How far a read has come.
+/// The progress of a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadProgress<T> {
     pub(super) read: Read<T>,
-    /// What is new, `[from, upto)` of the file.
+    /// The new bytes, `[from, upto)` of the file.
     pub(super) from: u64,
     pub(super) upto: u64,
-    /// Whether the read is over.
+    /// Whether the read has ended.
     pub(super) complete: bool,
 }
 
-/// A read under way.
+/// A read in progress.
 #[derive(Debug)]
 struct Reading<T> {
     read: Read<T>,
@@ -38,29 +38,29 @@ struct Reading<T> {
     done: Vec<bool>,
 }
 
-/// A drive, and the reads under way.
+/// A drive, and the reads in progress.
 pub(super) struct Device<T> {
     drive: Drive,
-    /// When the next command will be done.
+    /// When the next command ends.
     next_done: Option<Nanos>,
-    /// Commands the drive has no room for yet.
+    /// Commands for which the drive has no room yet.
     held: VecDeque<Command>,
     readings: BTreeMap<u64, Reading<T>>,
-    /// Reading and number within it, by command.
+    /// For each command: the read, and its number in it.
     commands: BTreeMap<u64, (u64, usize)>,
-    /// Bytes of the writes under way, by command.
+    /// Bytes of the writes in progress, by command.
     writes: BTreeMap<u64, u64>,
-    /// Where the next write goes, sectors behind the middle.
+    /// The place of the next write, in sectors behind the middle.
     write_at: u64,
     /// Bytes written.
     written: u64,
     next_id: u64,
-    /// Sectors of the log's disk, at least.
+    /// Minimum number of sectors of the log's disk.
     sectors_then: u64,
 }
 
 impl<T: Copy> Device<T> {
-    /// An idle drive in the place of a disk of `sectors_then`.
+    /// An idle drive in place of a disk of `sectors_then`.
     pub(super) fn new(spec: &DriveSpec, sectors_then: u64) -> Device<T> {
         Device {
             drive: Drive::new(spec),
@@ -80,7 +80,7 @@ impl<T: Copy> Device<T> {
         self.readings.is_empty() && self.writes.is_empty()
     }
 
-    /// Writes under way.
+    /// Number of writes in progress.
     pub(super) fn writes(&self) -> u64 {
         self.writes.len() as u64
     }
@@ -90,7 +90,7 @@ impl<T: Copy> Device<T> {
         self.written
     }
 
-    /// Begins to write this number of bytes.
+    /// Starts to write this number of bytes.
     pub(super) fn write(&mut self, now: Nanos, mut bytes: u64) {
         let disk = self.drive.sectors();
         while bytes > 0 {
@@ -108,17 +108,17 @@ impl<T: Copy> Device<T> {
         self.submit(now);
     }
 
-    /// When the next command will be done.
+    /// When the next command ends.
     pub(super) fn next_done(&self) -> Option<Nanos> {
         self.next_done
     }
 
-    /// Where a read lies on this drive, in sectors.
+    /// The place of a read on this drive, in sectors.
     fn place(&self, file: FileId, offset: u64, lba: Option<Lba>) -> u64 {
         let sectors = self.drive.sectors();
         let then = match lba {
             Some(lba) => lba.0,
-            // Not known: each file somewhere, its bytes in a row.
+            // The place is not known: each file gets some place, with its bytes in a row.
             None => {
                 let spread = (file.ino ^ file.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 return (spread % sectors + offset / SECTOR_BYTES) % sectors;
@@ -130,7 +130,7 @@ impl<T: Copy> Device<T> {
         (u128::from(then) * u128::from(sectors) / u128::from(self.sectors_then)) as u64
     }
 
-    /// Begins a read whose first byte had this address on the log's disk.
+    /// Starts a read whose first byte had this address on the log's disk.
     pub(super) fn read(&mut self, now: Nanos, read: Read<T>, lba: Option<Lba>) {
         let place = self.place(read.file, read.offset, lba);
         self.next_id += 1;
@@ -158,7 +158,7 @@ impl<T: Copy> Device<T> {
         self.next_done = self.drive.next_completion();
     }
 
-    /// What has come by now.
+    /// The progress by now.
     pub(super) fn poll(&mut self, now: Nanos) -> Vec<ReadProgress<T>> {
         let mut came = Vec::new();
         while let Some(done) = self.drive.poll(now) {

@@ -1,4 +1,4 @@
-//! As it was: the same events into a fresh engine give the same actions.
+//! Replays a log as it was: the same events into a new engine must give the same actions.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use super::Log;
 pub struct Disk {
     /// Its name.
     pub name: String,
-    /// Events that went in.
+    /// Number of events.
     pub events: u64,
-    /// Actions that came out, then and now alike.
+    /// Number of actions that are the same as in the log.
     pub actions: u64,
-    /// Where they differ first.
+    /// The first difference.
     pub differs: Option<String>,
 }
 
-/// Runs a whole log again.
+/// Replays a whole log.
 ///
 /// # Errors
-/// It cannot be read; a disk acts before its settings are told.
+/// It cannot be read; a disk acts before its settings are known.
 pub fn run(log: &mut Log) -> Result<Vec<Disk>, Fault> {
     let mut disks: BTreeMap<u32, (DiskEngine, Disk)> = BTreeMap::new();
     while let Some(line) = log.next_line()? {

@@ -1,4 +1,4 @@
-//! The load of a decision log: which reads were asked for, when, and how it went then.
+//! The load of a decision log: which reads were requested, when, and their results.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use seekless_policy::{Access, Action, Config, Demand, Event, Request, RequestId,
 
 use super::Log;
 
-/// Reads longer than this are cut: a record of more is a misread one.
+/// Longer reads are cut, because a longer record is malformed.
 const READ_BYTES_MAX: u64 = 1 << 30;
 
-/// A read of the log: when, and of what.
+/// A read of the log: its time and range.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) at: Nanos,
     pub(super) read: Access,
-    /// Told as an access, by which the engine follows streams.
+    /// Reported as an access, by which the engine follows streams.
     pub(super) access: bool,
     pub(super) demand: Demand,
 }
@@ -26,37 +26,37 @@ pub(super) struct Asked {
 pub struct Load {
     /// The disk's name.
     pub name: String,
-    /// The settings it had.
+    /// Its settings.
     pub config: Config,
     pub(super) asked: Vec<Asked>,
-    /// Memory, bitrates and writes it was told of.
+    /// Its reports of memory, bitrates and writes.
     pub(super) told: Vec<(Nanos, Event)>,
-    /// What was measured then.
+    /// The recorded measurements.
     pub then: Outcomes,
 }
 
-/// How it went.
+/// The results of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcomes {
     /// Reads of servers.
     pub reads: u64,
-    /// Of these, such as had to wait.
+    /// Of these, reads that had to wait.
     pub waited: u64,
-    /// Mean and 95th percentile of the wait of those that had to, milliseconds.
+    /// Mean and 95th percentile of their waits, milliseconds.
     pub wait_ms: (f64, f64),
     /// Reads of the disk.
     pub disk_reads: u64,
     /// Bytes read from it.
     pub disk_bytes: u64,
-    /// Bytes written to it, as far as its daemon looked.
+    /// Bytes written to it, as far as its daemon observed.
     pub written_bytes: u64,
-    /// Share of the time in which it had something to do; nothing where it was not measured.
+    /// Share of the time in which it was busy; `None` if that was not measured.
     pub busy: Option<f64>,
     /// From the first to the last read, seconds.
     pub span_s: f64,
 }
 
-/// Takes the load of every disk out of a log.
+/// Reads the load of every disk from a log.
 ///
 /// # Errors
 /// The log cannot be read.

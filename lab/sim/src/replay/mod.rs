@@ -1,9 +1,9 @@
-//! A decision log of a live daemon ([`seekless_policy::decisions`]), run again.
+//! Replays a decision log of a live daemon ([`seekless_policy::decisions`]).
 //!
-//! - [`exact`]: every event goes into a fresh engine of the recorded settings, and what comes out must be
-//!   what came out then. It shows that the log is whole and that policy has not changed since.
-//! - [`whatif`]: what servers read, at the times at which they read ([`load`]), meets other settings, another
-//!   memory, another drive; disk and page cache are simulated. Reads do not wait for each other's answers
+//! - [`exact`]: every event goes into a new engine with the recorded settings, and its actions must be the
+//!   recorded ones. This shows that the log is complete and that the policy has not changed since.
+//! - [`whatif`]: the reads of servers, at their recorded times ([`load`]), with other settings, another
+//!   memory or another drive; disk and page cache are simulated. Reads do not wait for each other's answers
 //!   there: the load is as recorded however fast the disk is.
 
 mod device;
@@ -21,7 +21,7 @@ use seekless_base::{Exit, Fault};
 use seekless_model::workload::trace::read_line;
 use seekless_policy::decisions::{FIRST_LINE, FORMAT, Line};
 
-/// Longest line of a log: settings with a profile of hundreds of points are some ten kilobytes.
+/// Maximum length of a line: settings with a profile of hundreds of points have some ten kilobytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// A log being read.
@@ -31,9 +31,9 @@ pub struct Log {
     text: Vec<u8>,
     /// Lines read.
     pub number: u64,
-    /// Lines the daemon left out when the log reached its bound.
+    /// Lines that the daemon left out when the log reached its bound.
     pub left_out: u64,
-    /// Whether the log has its last line: the daemon that wrote it ended in an orderly way.
+    /// Whether the log has its last line, because the daemon that wrote it ended in an orderly way.
     pub ended: bool,
 }
 
@@ -41,7 +41,7 @@ impl Log {
     /// Opens a log, packed or not; `-` is standard input.
     ///
     /// # Errors
-    /// It cannot be read, or is none.
+    /// It cannot be read, or is not a log.
     pub fn open(path: &Path) -> Result<Log, Fault> {
         let bytes = seekless_input::open(path)?.bytes;
         let path = path.display().to_string();
@@ -84,10 +84,10 @@ impl Log {
         }
     }
 
-    /// The next line of the log; remarks are passed over.
+    /// The next line of the log; comments are skipped.
     ///
     /// # Errors
-    /// What is no line; the last line of a daemon that was killed may be half a line.
+    /// A malformed line; the last line of a daemon that was killed may be incomplete.
     pub fn next_line(&mut self) -> Result<Option<Line>, Fault> {
         loop {
             let Some(text) = self.line()? else { return Ok(None) };

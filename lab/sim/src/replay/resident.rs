@@ -1,5 +1,4 @@
-//! The page cache of a replay: which pages of which files are in memory, the one used longest ago leaves
-//! first.
+//! The page cache of a replay: the pages in memory, with least-recently-used replacement.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +29,7 @@ impl Resident {
         Some((page * PAGE).max(offset))
     }
 
-    /// What is in memory of these bytes stays longer.
+    /// Bytes of these that are in memory become the most recent.
     pub(super) fn renew(&mut self, file: FileId, offset: u64, len: u64) {
         for page in pages(offset, len) {
             if self.pages.contains_key(&(file, page)) {

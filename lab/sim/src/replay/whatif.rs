@@ -1,12 +1,12 @@
-//! What if: the recorded load under other settings, in another memory, on another drive.
+//! Runs the recorded load with other settings, memory or drive.
 //!
-//! Reads come when they came. Whether they hit is decided anew: the page cache begins empty and holds
-//! `memory` bytes. A miss goes to the engine and waits for its answer; one that is passed is read by the
-//! server itself, as much as it asked for. Files lie where the log says; of a smaller drive, at the same
-//! share of its surface.
+//! Reads come at their recorded times. Whether they hit is decided again: the page cache begins empty and
+//! holds `memory` bytes. A miss goes to the engine and waits for its answer; if it is passed, the server
+//! reads its range by itself. Files lie where the log says, or on a smaller drive at the same fraction of its
+//! surface.
 //!
-//! What the daemon saw written is written again when it saw it, and the engine is told what waits on the
-//! simulated drive. Flushes are not in a log.
+//! Writes that the daemon saw are written again when it saw them, and the engine is told what waits on the
+//! simulated drive. A log has no flushes.
 //!
 //! This is a driver of [`DiskEngine`]: it translates, and has no rules of its own.
 
@@ -23,14 +23,14 @@ use super::device::{Device, Read, ReadProgress};
 use super::load::{Asked, Load, Outcomes, mean_and_p95};
 use super::resident::Resident;
 
-/// The other circumstances.
+/// The changed conditions.
 #[derive(Clone, Debug)]
 pub struct Circumstances {
     /// Settings of the engine.
     pub config: Config,
     /// Page cache, bytes.
     pub memory: Bytes,
-    /// Whether the memory is as recorded, instead of `memory` throughout.
+    /// Whether the memory is as recorded, in place of a constant `memory`.
     pub recorded_memory: bool,
     /// The drive.
     pub drive: DriveSpec,
@@ -44,20 +44,20 @@ impl Circumstances {
     }
 }
 
-/// Most bytes of one report that are written: more is no drive's rate between two reports.
+/// Maximum bytes of one report that are written: no drive writes more between two reports.
 const WRITTEN_MAX: u64 = 1 << 30;
-/// Time between two reports of progress alone, as the daemon's.
+/// Time between two reports of progress alone, as in the daemon.
 const PROGRESS_EVERY: Nanos = Nanos::from_millis(20);
 
-/// What a read of the disk is for.
+/// The purpose of a read of the disk.
 #[derive(Clone, Copy, Debug)]
 enum For {
     Engine(ReadId),
-    /// The server itself, for this request.
+    /// The server's own read, for this request.
     Server(RequestId),
 }
 
-/// A read of a server that waits.
+/// A waiting read of a server.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     at: Nanos,
@@ -75,11 +75,11 @@ struct World {
     outcomes: Outcomes,
     busy: Nanos,
     at: Nanos,
-    /// The last report of writes: when, whether any waited, and bytes written by then.
+    /// The last report of writes: its time, whether any waited, and bytes written by then.
     reported: (Nanos, bool, u64),
 }
 
-/// Runs a load under other circumstances.
+/// Runs a load under other conditions.
 pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
     let end_of = |a: &Asked| a.read.lba.map_or(0, |l| l.0 + a.read.len / SECTOR_BYTES);
     let mut world = World {
@@ -99,7 +99,7 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
     loop {
         let next_asked = asked.peek().map(|a| a.at);
         let next_told = told.peek().map(|t| t.0);
-        // Deadlines go on for as long as streams are remembered; without clients none of them matters.
+        // Timers go on for as long as streams are remembered; without clients none of them matters.
         let alive = next_asked.is_some() || !world.waiting.is_empty();
         let tick = world.engine.next_deadline().filter(|_| alive);
         let Some(now) = [next_asked, next_told, world.device.next_done(), tick].into_iter().flatten().min()
@@ -143,7 +143,7 @@ pub fn run(load: &Load, circumstances: &Circumstances) -> Outcomes {
 }
 
 impl World {
-    /// What was written then is written now. Returns the report for the engine.
+    /// Writes what was written at that time. Returns the report for the engine.
     fn write(&mut self, now: Nanos, writes: Writes) -> Event {
         self.device.write(now, writes.bytes.min(WRITTEN_MAX));
         self.report(now)
@@ -162,7 +162,7 @@ impl World {
         self.outcomes.reads += 1;
         let Some(missing) = self.resident.first_missing(read.file, read.offset, read.len) else {
             self.resident.touch(read.file, read.offset, read.len);
-            // The log has accesses only of files that were open.
+            // The log has accesses only of open files.
             self.engine.handle(now, Event::Opened { file: read.file });
             self.engine.handle(now, Event::Access(read));
             return;
@@ -209,7 +209,7 @@ impl World {
         let Access { file, offset, len, lba, .. } = waiting.read;
         let missing = self.resident.first_missing(file, offset, len);
         match (verdict, missing) {
-            // Passed, or longer than the engine reads at once: the server reads what is not there itself.
+            // Passed, or longer than the engine reads at once: the server reads the missing bytes itself.
             (_, Some(from)) => {
                 let lba = lba.map(|l| l.plus_bytes(from - offset));
                 self.read(now, For::Server(id), file, from, offset + len - from, lba);
@@ -218,7 +218,7 @@ impl World {
         }
     }
 
-    /// A server's read is over.
+    /// A server's read has ended.
     fn served(&mut self, now: Nanos, id: RequestId) {
         let Some(waiting) = self.waiting.remove(&id) else { return };
         self.waits.push(now.since(waiting.at).as_millis_f64());

@@ -1,9 +1,9 @@
-//! Where HAProxy with `deploy/haproxy.cfg` puts a file: consistent hashing on the path
-//! (`balance uri path-only`, `hash-type consistent sdbm avalanche`).
+//! The placement of files by HAProxy with `deploy/haproxy.cfg`: consistent hashing on the path (`balance uri
+//! path-only`, `hash-type consistent sdbm avalanche`).
 //!
 //! As in HAProxy 2.6 (`hash_sdbm`, `full_hash`, `lb_chash.c`): a node of weight 1 has 16 places on a ring of
-//! 32 bits, and a file is where the place next to its hash is, on either side. Where its node may have no
-//! more (`hash-balance-factor`, `chash_server_is_eligible`) it goes on along the ring.
+//! 32 bits, and a file belongs to the place next to its hash, on either side. If its node is at its bound
+//! (`hash-balance-factor`, `chash_server_is_eligible`), the search goes on along the ring.
 
 /// Places of a node on the ring (`BE_WEIGHT_SCALE` times the default weight).
 const PLACES: u32 = 16;
@@ -26,17 +26,17 @@ fn hash(path: &str) -> u32 {
     avalanche(path.bytes().fold(0, sdbm))
 }
 
-/// The ring of so many nodes.
+/// The ring of this many nodes.
 #[derive(Clone, Debug)]
 pub struct Ring(Vec<(u32, u32)>);
 
 impl Ring {
-    /// Nodes are numbered from 1 on, as they stand in the configuration; all are up.
+    /// Nodes are numbered from 1 on, in the order of the configuration; all are up.
     pub fn new(nodes: u32) -> Ring {
         Ring::of(1..=nodes.max(1))
     }
 
-    /// Of these nodes, at least one.
+    /// A ring of these nodes, at least one.
     pub fn of(nodes: impl IntoIterator<Item = u32>) -> Ring {
         let places = |node: u32| {
             (0..PLACES).map(move |place| (avalanche(node.wrapping_mul(RANGE).wrapping_add(place)), node))
@@ -46,12 +46,12 @@ impl Ring {
         Ring(ring)
     }
 
-    /// The node that serves a path, which begins with a slash.
+    /// The node for a path, which begins with a slash.
     pub fn node(&self, path: &str) -> u32 {
         self.node_with_room(path, |_| true)
     }
 
-    /// The same among those that have room; its own if none has.
+    /// The same among those with room; its own node if none has room.
     pub fn node_with_room(&self, path: &str, has_room: impl Fn(u32) -> bool) -> u32 {
         let (hash, places) = (hash(path), self.0.len());
         let at = self.0.partition_point(|place| place.0 < hash);
@@ -67,7 +67,7 @@ impl Ring {
 mod tests {
     use super::*;
 
-    /// HAProxy 2.6.12 with `deploy/haproxy.cfg` and three nodes was asked for these.
+    /// Answers of HAProxy 2.6.12 with `deploy/haproxy.cfg` and three nodes.
     #[test]
     fn files_are_where_haproxy_puts_them() {
         let ring = Ring::new(3);

@@ -1,9 +1,9 @@
-//! The page cache: which pages of which file are in memory, and which leave.
+//! The page cache: which pages of which file are in memory, and which are evicted.
 //!
-//! Pages are 4 KiB, as the kernel's; they are kept in *blocks* of 32 consecutive pages of a file (128 KiB),
-//! with a bit for each page, and blocks are what the lists order and what is evicted. Linux does the same
-//! with large folios; with a memory of hundreds of megabytes the error is far below one per cent, and a block
-//! costs 44 bytes instead of 32 times that.
+//! Pages are 4 KiB, as the kernel's. They are kept in *blocks* of 32 consecutive pages of a file (128 KiB),
+//! with a bit for each page; lists and eviction work on blocks. Linux does the same with large folios. With a
+//! memory of hundreds of megabytes the error is far below one per cent, and a block costs 44 bytes instead of
+//! 32 times that.
 //!
 //! Replacements:
 //! - [`Replacement::Lru`]: one list, moved to its head at every use.
@@ -20,10 +20,10 @@
 //!   sent by `sendfile` in segments of 523,750 bytes): of what `WILLNEED` had brought, in single pages, 0.8 %
 //!   became active, of what read-ahead had brought 20 %. So a block moves when half of its pages are used
 //!   again, one of large folios when any is.
-//! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and knew no refault
-//!   distance. It leaves read-ahead half of the memory; today's rule leaves it a ninth of 8 GB once enough
-//!   has been used twice.
-//! - [`Replacement::Fifo`]: what is left of either where nothing marks pages as used.
+//! - [`Replacement::EvenLists`]: the same before Linux 3.15, which kept the lists even and had no refault
+//!   distance. It leaves read-ahead half of the memory; the present rule leaves it a ninth of 8 GB once
+//!   enough was used twice.
+//! - [`Replacement::Fifo`]: the result of either if no page is marked as used.
 
 use seekless_base::Bytes;
 
@@ -36,42 +36,42 @@ pub use seekless_base::wants::PAGE;
 /// Pages of a block.
 pub const BLOCK_PAGES: u64 = 32;
 
-/// Most uses that are recorded: 256 MB of memory, 8 TB read.
+/// Maximum number of recorded uses: 256 MB of memory, 8 TB read.
 const USES_MAX: usize = 1 << 26;
 
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// What is known of a page.
+/// The state of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
-    /// Not in memory and not asked for.
+    /// Not in memory and not requested.
     Absent,
     /// Being read.
     Coming,
-    /// Its bytes are there.
+    /// Its bytes are in memory.
     Ready,
 }
 
-/// Pages counted since the start.
+/// Counts of pages since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Read from the disk.
     pub inserted: u64,
-    /// Pages a reader looked at and found in memory, or on their way.
+    /// Pages that a reader found in memory, or being read.
     pub hits: u64,
-    /// Pages a reader looked at that had to be asked for.
+    /// Pages that a reader had to request.
     pub misses: u64,
     /// Evicted after use.
     pub evicted_used: u64,
-    /// Evicted before anybody used them.
+    /// Evicted before use.
     pub evicted_unused: u64,
-    /// Read again after they had been evicted before anybody used them, of those somebody was to come for
+    /// Read again after they had been evicted before use, among those that a client was expected to use
     /// ([`PageCache::leave`]).
     pub refetched: u64,
     /// Given back on advice.
     pub dropped: u64,
-    /// Of these, not used by anybody.
+    /// Of these, unused.
     pub dropped_unused: u64,
 }
 
@@ -90,13 +90,13 @@ struct Block {
     ready: u32,
     /// Pages that start the next read-ahead when they are reached (PG_readahead).
     marked: u32,
-    /// Pages used at least once since they came.
+    /// Pages used at least once since they were read.
     used: u32,
-    /// Pages not used that nobody is to come for.
+    /// Unused pages that no client is expected to use.
     left: u32,
-    /// Pages used since the block came to its list.
+    /// Pages used since the block entered its list.
     seen: u32,
-    /// Of them, those used again since.
+    /// Of these, pages used again since.
     again: u32,
     /// Read in folios, which are used as a whole.
     large: bool,
@@ -124,22 +124,23 @@ pub struct PageCache {
     table: Vec<u32>,
     /// First entry of each file in `table`.
     first: Vec<u32>,
-    /// When each block was last evicted, in pages evicted until then (two lists only); 0: never.
+    /// When each block was last evicted, as the number of pages evicted until then (two lists only); 0:
+    /// never.
     evicted_at: Vec<u64>,
-    /// Pages of each block that were evicted before anybody used them, and have not been read again. Without
-    /// those nobody was to come for.
+    /// Pages of each block that were evicted before use and not read again, without those that no client was
+    /// expected to use.
     lost: Vec<u32>,
     slab: Vec<Block>,
     free: Vec<u32>,
     inactive: List,
     active: List,
     evictions: u64,
-    /// Blocks that came back soon enough to be active at once, and how many there were when memory was last
+    /// Number of blocks that were read again soon enough to be active at once, now and when memory was last
     /// reclaimed.
     refaults: (u64, u64),
     counts: Counts,
     unused_pages: u64,
-    /// The block of each use, in order; a block used several times on end once.
+    /// The block of each use, in order; consecutive uses of one block count once.
     uses: Vec<u32>,
 }
 
@@ -149,8 +150,7 @@ fn mask(from: u64, to: u64) -> u32 {
     below(to) & !below(from)
 }
 
-/// The blocks that `[from, to)` lies in: first page of each, and the bits of those of its pages that are
-/// meant.
+/// The blocks of `[from, to)`: the first page of each, and the bits of its pages in the range.
 fn blocks(from: u64, to: u64) -> impl Iterator<Item = (u64, u32)> {
     let last = if from < to { to.div_ceil(BLOCK_PAGES) } else { 0 };
     (from / BLOCK_PAGES..last).map(move |block| {
@@ -190,17 +190,17 @@ impl PageCache {
         }
     }
 
-    /// Pages in memory now, those on their way included.
+    /// Pages in memory, those being read included.
     pub fn pages(&self) -> u64 {
         self.inactive.pages + self.active.pages
     }
 
-    /// Pages it may hold.
+    /// Maximum number of pages.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// From now on it may hold so much; what is too much leaves.
+    /// Sets the maximum; pages beyond it are evicted.
     pub fn resize(&mut self, limit: Bytes) {
         self.limit = (limit.0 / PAGE).max(BLOCK_PAGES);
         self.reclaim();
@@ -236,7 +236,7 @@ impl PageCache {
         (key < u64::from(self.first[file as usize + 1])).then_some(key as u32)
     }
 
-    /// Where in the slab the block of a page is, if any page of it is in memory.
+    /// The slab index of the block of a page, if any page of it is in memory.
     fn slot(&self, file: u32, page: u64) -> Option<u32> {
         Some(self.table[self.key(file, page)? as usize]).filter(|&slot| slot != NONE)
     }
@@ -255,8 +255,8 @@ impl PageCache {
         }
     }
 
-    /// First page of `[from, to)` for which `bits` has a bit. Of a block that is not in memory it has those
-    /// of `nothing`.
+    /// First page of `[from, to)` with its bit in `bits`. For a block that is not in memory, `nothing` has
+    /// the bits.
     fn find(&self, file: u32, from: u64, to: u64, nothing: u32, bits: impl Fn(&Block) -> u32) -> Option<u64> {
         blocks(from, to).find_map(|(start, meant)| {
             let found = meant & self.block(file, start).map_or(nothing, &bits);
@@ -269,7 +269,7 @@ impl PageCache {
         self.find(file, from, to, u32::MAX, |b| !b.present).unwrap_or(to)
     }
 
-    /// First page of `[from, to)` whose bytes are not there yet; `to` if there is none.
+    /// First page of `[from, to)` whose bytes have not been read; `to` if there is none.
     pub fn first_not_ready(&self, file: u32, from: u64, to: u64) -> u64 {
         self.find(file, from, to, u32::MAX, |b| !b.ready).unwrap_or(to)
     }
@@ -307,7 +307,7 @@ impl PageCache {
         self.find(file, from, to, 0, |b| b.marked & b.present)
     }
 
-    /// Sets or clears a page's mark. A page that is not there cannot carry one.
+    /// Sets or clears a page's mark. A page that is not in memory cannot have one.
     pub fn set_mark(&mut self, file: u32, page: u64, on: bool) {
         let Some(slot) = self.slot(file, page) else { return };
         let bit = 1u32 << (page % BLOCK_PAGES);
@@ -322,15 +322,15 @@ impl PageCache {
         }
     }
 
-    /// Clears the mark of the folio that holds a marked page, and gives the folio: the largest aligned power
-    /// of two around the page that is marked throughout. (Marks of readers that cross may touch.)
+    /// Clears the mark of the folio that contains a marked page, and returns the folio: the largest aligned
+    /// power of two around the page that is marked throughout. (Marks of crossing readers may touch.)
     pub fn take_mark(&mut self, file: u32, page: u64) -> Mark {
         let marked = |from: u64, to: u64| (from..to).all(|at| self.first_marked(file, at, at + 1).is_some());
         let mut mark = Mark { start: page, pages: 1 };
         loop {
             let pages = 2 * mark.pages;
             let start = page - page % pages;
-            // The half that is not known yet.
+            // The half that was not checked yet.
             let other = if start == mark.start { start + mark.pages } else { start };
             if !marked(other, other + mark.pages) {
                 break;
@@ -343,8 +343,8 @@ impl PageCache {
         mark
     }
 
-    /// Makes room for pages that will be read, in `large` folios or one by one; pages present already stay as
-    /// they are. Others may be evicted for it.
+    /// Makes room for pages that will be read, in `large` folios or one by one; pages that are present stay.
+    /// Others may be evicted.
     pub fn insert(&mut self, file: u32, from: u64, to: u64, large: bool) {
         for (start, meant) in blocks(from, to) {
             let Some(key) = self.key(file, start) else { break };
@@ -373,12 +373,12 @@ impl PageCache {
         self.reclaim();
     }
 
-    /// The bytes of these pages have arrived.
+    /// The bytes of these pages have been read.
     pub fn ready(&mut self, file: u32, from: u64, to: u64) {
         self.each(file, from, to, |block, bits| block.ready |= bits & block.present);
     }
 
-    /// Counts a look-up: so many pages found, so many not.
+    /// Counts a lookup: pages found, and pages not found.
     pub fn looked_up(&mut self, hits: u64, misses: u64) {
         self.counts.hits += hits;
         self.counts.misses += misses;
@@ -432,8 +432,8 @@ impl PageCache {
         matches!(self.replacement, Replacement::TwoList | Replacement::EvenLists)
     }
 
-    /// Makes the blocks of these pages active, wherever there is such a list; `false`, and nothing, if one of
-    /// them is not there.
+    /// Makes the blocks of these pages active if there is such a list. Returns `false` and changes nothing if
+    /// one of them is not in memory.
     pub fn hold(&mut self, file: u32, from: u64, to: u64) -> bool {
         let to = to.min(self.pages_of(file));
         let whole = self.first_not_ready(file, from, to) == to;
@@ -447,17 +447,17 @@ impl PageCache {
         whole
     }
 
-    /// A client is to come for these pages.
+    /// A client is expected to use these pages.
     pub fn await_reader(&mut self, file: u32, from: u64, to: u64) {
         self.each(file, from, to, |block, bits| block.left &= !bits);
     }
 
-    /// Nobody is to come for these pages any longer: those not used by now are of no use.
+    /// No client is expected to use these pages any more; unused ones are waste.
     pub fn leave(&mut self, file: u32, from: u64, to: u64) {
         self.each(file, from, to, |block, bits| block.left |= bits & block.present & !block.used);
     }
 
-    /// Makes the blocks inactive of which the last page is among these, where there is such a list.
+    /// Makes the blocks whose last page is among these inactive, if there is such a list.
     pub fn cool(&mut self, file: u32, from: u64, to: u64) {
         for (start, _) in blocks(from, to) {
             let Some(slot) = self.slot(file, start) else { continue };
@@ -469,7 +469,7 @@ impl PageCache {
         }
     }
 
-    /// Gives these pages back, except those still on their way.
+    /// Gives these pages back, except those being read.
     pub fn drop_range(&mut self, file: u32, from: u64, to: u64) {
         for (start, meant) in blocks(from, to) {
             if let Some(slot) = self.slot(file, start) {
@@ -529,7 +529,7 @@ impl PageCache {
         slot
     }
 
-    /// Puts a new block on the list it belongs to.
+    /// Puts a new block on its list.
     fn enter(&mut self, slot: u32) {
         let key = self.slab[slot as usize].key as usize;
         let active = match self.replacement {
@@ -606,7 +606,7 @@ impl PageCache {
         self.link(slot, false);
     }
 
-    /// Moves the tail of the active list back, if there is one.
+    /// Moves the tail of the active list back, if there is such a list.
     fn deactivate_last(&mut self) {
         if self.active.tail != NONE {
             self.deactivate(self.active.tail);
@@ -614,8 +614,8 @@ impl PageCache {
     }
 
     fn reclaim(&mut self) {
-        // Each block is looked at once at most: if all of them are on their way, memory is overdrawn for a
-        // moment, as the kernel's is by what is under input/output.
+        // Each block is checked at most once: if all of them are being read, memory is exceeded for a moment,
+        // as in the kernel while pages are under I/O.
         let mut looks = self.slab.len() as u64 - self.free.len() as u64;
         if self.pages() <= self.limit {
             return;

@@ -1,4 +1,4 @@
-//! Clients: what each asks for next, and when.
+//! Clients: what each requests next, and when.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::config::ProgramWork;
 
 /// The client of a request.
 pub(crate) enum Kind<'a> {
-    /// The next range when the last is complete. Connections of one reader share its ranges.
+    /// The next range when the last is complete. The connections of one reader share its ranges.
     Closed(Rc<RefCell<ClosedReader<'a>>>),
     /// The next request to a handler when the last is answered.
     Handler(Box<Requests<'a>>),
@@ -23,12 +23,12 @@ pub(crate) enum Kind<'a> {
     Tree(Program),
     /// The next two files of a pair of trees, until all are compared.
     Diff(Comparison),
-    /// The clients that a balancer sends here.
+    /// The clients that a balancer sends to this node.
     Balanced,
     /// A viewer.
     Session {
         session: Session,
-        /// The segment to ask for next.
+        /// The segment to request next.
         next: u32,
         /// Whether it counts.
         measured: bool,
@@ -37,18 +37,18 @@ pub(crate) enum Kind<'a> {
 
 /// A list of files that programs take in batches.
 pub(crate) struct Batches {
-    /// What has not been taken, the last first.
+    /// Files that were not taken, the last first.
     pub(crate) left: Vec<u32>,
     pub(crate) batch: usize,
 }
 
-/// Bytes that a program reads before it works on them (the checksum programs of GNU coreutils).
+/// Bytes that a program reads before it processes them (the checksum programs of GNU coreutils).
 const READ_AT_ONCE: u64 = 32 << 10;
 
 /// One of the programs.
 pub(crate) struct Program {
     pub(crate) list: Rc<RefCell<Batches>>,
-    /// What is left of its batch, the last first.
+    /// The rest of its batch, the last first.
     pub(crate) batch: Vec<u32>,
     pub(crate) work: ProgramWork,
 }
@@ -90,15 +90,15 @@ impl Program {
 pub(crate) struct Client<'a> {
     pub(crate) kind: Kind<'a>,
     pub(crate) disk: u32,
-    /// When the request under way was due.
+    /// When the current request was due.
     pub(crate) due: Nanos,
     /// Delay each way.
     pub(crate) delay: Nanos,
 }
 
 impl Client<'_> {
-    /// What the server does for the next request, and when it is due, if there is one; `done`: when the one
-    /// before was complete.
+    /// The server's work for the next request, and when it is due, if there is one; `done`: when the previous
+    /// one was complete.
     pub(crate) fn next(&mut self, catalogue: &Catalogue, done: Nanos) -> Option<(Nanos, Vec<Step>)> {
         let one = |range: RangeRequest| vec![Step::Read { open: 0, range }];
         match &mut self.kind {
@@ -128,9 +128,9 @@ impl Client<'_> {
 /// A client's link: bytes leave the socket one after the other at its rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
-    /// Nanoseconds a byte; 0: no limit.
+    /// Nanoseconds for each byte; 0: no limit.
     pub(crate) ns_per_byte: f64,
-    /// When the last byte handed over has left.
+    /// When the last byte in the socket will have left.
     pub(crate) free_at: Nanos,
 }
 
@@ -148,7 +148,7 @@ impl Link {
         self.free_at = self.free_at.max(now) + Nanos((bytes as f64 * self.ns_per_byte) as u64);
     }
 
-    /// When no more than `bytes` will be held.
+    /// When at most `bytes` will be left.
     pub(crate) fn down_to(&self, bytes: u64) -> Nanos {
         self.free_at - Nanos((bytes as f64 * self.ns_per_byte) as u64)
     }

@@ -1,4 +1,4 @@
-//! What is simulated.
+//! The configuration of a simulation.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use seekless_policy::{Config as PolicyConfig, Mode};
 use super::balancer::Ring;
 use super::{readahead, scheduler};
 
-/// How the page cache chooses what leaves.
+/// The replacement policy of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
@@ -31,8 +31,8 @@ pub enum Replacement {
     /// distance.
     EvenLists,
     /// In the order in which pages came, used or not: Linux from 2.6.23 to 4.8 for files that are sent with
-    /// `sendfile`, whose `__generic_file_splice_read` marks no page as used, so that none ever reaches the
-    /// active list.
+    /// `sendfile`, whose `__generic_file_splice_read` marks no page as used, so that none reaches the active
+    /// list.
     Fifo,
 }
 
@@ -41,15 +41,15 @@ pub enum Replacement {
 pub struct DiskConfig {
     /// The drive.
     pub drive: DriveSpec,
-    /// How many such drives the disk is made of, and how.
+    /// The drives that form the disk, and their layout.
     pub set: SetSpec,
-    /// Size of the file system; it stands for the whole drive.
+    /// Size of the file system, which covers the whole drive.
     pub size: Bytes,
     /// How many times faster than the real one it runs, as the live disk does (`speedup`).
     pub speedup: f64,
 }
 
-/// A drive that stops when nobody uses it.
+/// A drive that stops when it is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standby {
     /// Time without a command after which it stops.
@@ -63,20 +63,21 @@ pub struct Standby {
 pub struct KernelConfig {
     /// `read_ahead_kb`.
     pub read_ahead: Bytes,
-    /// Instead of `read_ahead`: what the disk transfers at that place in the time of a switch (\[C\] section
+    /// In place of `read_ahead`: what the disk transfers at that place in the time of a switch (\[C\] section
     /// 2).
     pub competitive: bool,
     /// `max_sectors_kb`.
     pub max_request: Bytes,
-    /// Pages a request may have that were allocated one by one (`max_segments`: memory is rarely contiguous).
-    /// Pages of a read-ahead window after the first come in large folios and are not bound by it.
+    /// Maximum number of single pages in a request (`max_segments`: memory is rarely contiguous). Pages of a
+    /// read-ahead window after the first come in large folios and are not bound by it.
     pub segments: u64,
-    /// Largest command a request is cut into: the live disk's file below takes 1 MiB at most.
+    /// Maximum length of a command that a request is cut into: the live disk's file below takes 1 MiB at
+    /// most.
     pub max_command: Bytes,
     /// Block scheduler.
     pub scheduler: scheduler::Kind,
     /// Time to hand a request to the drive. However short, it decides what the drive can choose from: of
-    /// several requests made at once it takes up the first before it knows the others.
+    /// several requests made at once, the drive starts the first before it knows the others.
     pub send: Nanos,
     /// Requests the scheduler holds; more wait outside in order of arrival.
     pub requests: usize,
@@ -84,7 +85,7 @@ pub struct KernelConfig {
     pub algorithm: readahead::Kind,
     /// Page replacement.
     pub replacement: Replacement,
-    /// The standby timer set in the drives; `None`: they never stop.
+    /// The standby timer of the drives; `None`: they never stop.
     pub standby: Option<Standby>,
 }
 
@@ -108,35 +109,35 @@ impl Default for KernelConfig {
     }
 }
 
-/// How a server reads and how many of its threads can wait for a disk at once.
+/// How a server reads, and how many of its threads can wait for a disk at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerModel {
-    /// Pools of threads; a client belongs to one of them for good.
+    /// Pools of threads; a client belongs to one of them for ever.
     pub pools: u32,
     /// Threads in each pool; `None`: one a client.
     pub threads: Option<u32>,
-    /// Most bytes of one call.
+    /// Maximum bytes of one call.
     pub call: u64,
-    /// Bytes the kernel looks up and hands over at a time within a call.
+    /// Bytes that the kernel looks up and hands over at a time within a call.
     pub unit: u64,
-    /// Most bytes a thread sends for one client before it turns to the next.
+    /// Maximum bytes that a thread sends for one client before it turns to the next.
     pub turn: u64,
     /// How a call reads.
     pub how: How,
-    /// A call names no more than the socket takes: `sendfile` of a server that uses `SF_NODISKIO` and then
-    /// reads what was missing (\[L\] sections 3.1 and 5).
+    /// Whether a call names no more than the socket takes: `sendfile` of a server that uses `SF_NODISKIO` and
+    /// then reads the missing bytes (\[L\] sections 3.1 and 5).
     pub within_socket: bool,
-    /// Its files are open for random reads (`POSIX_FADV_RANDOM`, `MADV_RANDOM`): the kernel reads what a call
-    /// names, or the page of a fault, and nothing ahead. Only the shim sees the advice.
+    /// Whether its files are open for random reads (`POSIX_FADV_RANDOM`, `MADV_RANDOM`): the kernel reads
+    /// what a call names, or the page of a fault, and nothing ahead. Only the shim sees the advice.
     pub random: bool,
 }
 
-/// The call a server reads with.
+/// The call that a server reads with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// `sendfile`: names all that is left and sends what the socket takes.
+    /// `sendfile`: names all remaining bytes and sends what the socket takes.
     Send,
-    /// `read`: returns when all that was asked for is there.
+    /// `read`: returns when all requested bytes have been read.
     Read,
     /// A map of the file, read by page faults: no call that a preloaded library could see.
     Map,
@@ -153,7 +154,7 @@ impl How {
     }
 }
 
-/// How the engine hears of the server's reads.
+/// The door by which the engine learns of the server's reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Door {
@@ -164,14 +165,14 @@ pub enum Door {
     /// The kernel announces each call and waits for an answer, which costs every call two wake-ups. What a
     /// map touches is not announced.
     Watch,
-    /// The page cache tells of reads when they have their bytes. No call waits, and none is put in order.
+    /// The page cache reports reads when they have their bytes. No call waits, and none is put in order.
     Observe,
 }
 
-/// What Seekless does.
+/// The settings of Seekless.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// How it hears of reads.
+    /// Its door.
     pub door: Door,
     /// The settings of the policy. Its memory is that of the simulated machine.
     pub policy: PolicyConfig,
@@ -179,10 +180,10 @@ pub struct EngineConfig {
     pub single_queue: bool,
     /// Whether files are read before their readers open them ([`seekless_policy::successors`]).
     pub next_files: bool,
-    /// Whether requests tell the bitrates of their files, as those of a server that knows its catalogue
-    /// (\[A\] section 5). Otherwise nobody does: the headers of files are not modelled.
+    /// Whether requests state the bitrates of their files, as those of a server that knows its catalogue
+    /// (\[A\] section 5). Otherwise they are not known: the headers of files are not modelled.
     pub tells_bitrates: bool,
-    /// Most bytes of a read that are with the disk at once; `None`: all of it, as the daemon submits it.
+    /// Maximum bytes of a read that are submitted to the disk at once; `None`: all of it, as in the daemon.
     pub window: Option<Bytes>,
     /// Whether a shim that prefetches without serialising reads the longer range by a call of its own, as
     /// Libception does (\[L\] section 3.2.2). Otherwise it tells the kernel to read ahead.
@@ -208,19 +209,19 @@ impl EngineConfig {
         self.acts() && how != How::Map && self.door != Door::Observe
     }
 
-    /// Whether reads are asked about at all.
+    /// Whether calls ask the engine at all.
     pub fn acts(&self) -> bool {
         !matches!(self.policy.mode, Mode::Off | Mode::Track)
     }
 }
 
-/// What things cost besides the disk.
+/// Costs besides the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// From the end of a command in the drive to the wake-up of its waiter, and from one message
-    /// between shim, daemon and its threads to the next.
+    /// Time from the end of a command in the drive to the wake-up of its waiter, and from one message between
+    /// shim, daemon and its threads to the next.
     pub wake: Nanos,
-    /// A call, besides its bytes.
+    /// Cost of a call, without its bytes.
     pub call: Nanos,
     /// Nanoseconds for each KiB handed over.
     pub copy_ns_per_kib: u64,
@@ -245,16 +246,16 @@ impl Default for Costs {
 }
 
 impl Load {
-    /// So many clients on each disk, each asking for the next range when it has the last.
+    /// This many clients on each disk; each requests the next range when it has the last.
     pub fn closed(clients: u32, spec: ClosedSpec) -> Load {
         Load::Closed { clients, spec, other_disks: OtherDisks::Busy, link: None }
     }
 }
 
-/// Which clients there are, and what they request.
+/// The clients, and what they request.
 #[derive(Clone, Debug)]
 pub enum Load {
-    /// So many clients a disk, each asking for the next range when it has the last.
+    /// This many clients a disk; each requests the next range when it has the last.
     Closed {
         /// Clients on each disk.
         clients: u32,
@@ -262,10 +263,10 @@ pub enum Load {
         spec: ClosedSpec,
         /// Clients on all disks but the first.
         other_disks: OtherDisks,
-        /// The link of each, bits a second; as fast as the server where absent.
+        /// The link of each, bits a second; as fast as the server if absent.
         link: Option<u64>,
     },
-    /// So many clients a disk, each sending the next request to a handler when it has the answer to the last.
+    /// This many clients a disk; each sends the next request to a handler when it has the answer to the last.
     Handlers {
         /// Clients on each disk.
         clients: u32,
@@ -276,9 +277,9 @@ pub enum Load {
     },
     /// Viewing sessions at a rate that is constant, or rises to it first.
     Sessions {
-        /// Requests a second, on each disk.
+        /// Requests a second on each disk.
         per_s: f64,
-        /// How the rate is reached; at once where absent.
+        /// How the rate is reached; at once if absent.
         rise: Option<Rise>,
         /// Sessions in all, on each disk.
         sessions: u32,
@@ -286,17 +287,17 @@ pub enum Load {
         classes: Vec<ClientClass>,
         /// Begin with the viewers of a long-running server.
         warm_start: bool,
-        /// How long a segment may take.
+        /// Maximum time of a segment.
         timeout: Nanos,
         /// Seed of the sessions.
         seed: u64,
     },
     /// One of several nodes behind a balancer; for one disk.
     Node(Node),
-    /// Programs that read every file of a tree once, as `xargs -P` starts them; the run is over when all are
-    /// read. For one disk, whose files lie as an aged file system has them.
+    /// Programs that read every file of a tree once, as `xargs -P` starts them; the run ends when all are
+    /// read. For one disk, whose files lie as on an aged file system.
     Tree(TreeLoad),
-    /// So many `diff -r`, each of a pair of trees of its own; the run is over when all are. For one disk.
+    /// This many `diff -r`, each of a pair of trees of its own; the run ends with the last. For one disk.
     Diff(DiffLoad),
 }
 
@@ -314,15 +315,15 @@ pub struct DiffLoad {
 pub struct TreeLoad {
     /// Programs at a time.
     pub programs: u32,
-    /// Files that each takes at a time; then the next of the list.
+    /// Files that each takes at a time, in the order of the list.
     pub batch: u32,
     /// The order of the list.
     pub taking: FileOrder,
     /// The folders.
     pub folders: Arc<Folders>,
-    /// Files lie one behind the other, in the order of writing; otherwise as on an aged file system.
+    /// Whether files lie one behind the other, in the order of writing; otherwise as on an aged file system.
     pub fresh: bool,
-    /// What they do beside reading.
+    /// What they do besides reading.
     pub work: ProgramWork,
     /// One more program, which reads the whole tree too.
     pub second: Option<SecondProgram>,
@@ -339,14 +340,14 @@ pub struct SecondProgram {
     pub work: ProgramWork,
 }
 
-/// The time of a program that reads files, beside its reads.
+/// The time of a program that reads files, without its reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProgramWork {
-    /// To start one, for each batch of files.
+    /// Time to start one, for each batch of files.
     pub start: Nanos,
     /// For each file.
     pub file: Nanos,
-    /// Bytes a second that it works on as it reads them; none: at once.
+    /// Bytes a second that it processes as it reads them; `None`: no time.
     pub rate: Option<f64>,
 }
 
@@ -355,7 +356,7 @@ pub struct ProgramWork {
 pub struct Rise {
     /// Share of the rate at the start.
     pub from: f64,
-    /// Time until all of it is offered.
+    /// Time until the whole rate is offered.
     pub over: Nanos,
 }
 
@@ -376,31 +377,32 @@ pub struct Node {
     pub spec: ClosedSpec,
     /// The link of each, bits a second.
     pub link: u64,
-    /// Nodes; each file is on the one where the balancer puts it.
+    /// Number of nodes; each file is on the node where the balancer places it.
     pub nodes: u32,
-    /// Which of them is looked at, from 1 on.
+    /// Number of the observed node, from 1 on.
     pub number: u32,
     /// When that one is killed, and when it is started again with nothing in memory.
     pub lost: Option<(Nanos, Nanos)>,
-    /// A node with so many times the mean of requests under way passes on what comes besides
-    /// (`hash-balance-factor`).
+    /// Maximum load of a node as a multiple of the mean number of requests; further requests go to the next
+    /// node (`hash-balance-factor`).
     pub bound: f64,
-    /// From then on until the balancer sends it requests: it has to see that the node is back.
+    /// Time from then until the balancer sends it requests, because the balancer has to notice that the node
+    /// is back.
     pub up: Nanos,
-    /// Whole-file downloads under way at any time, all nodes together; each goes through all files, one after
+    /// Number of whole-file downloads at any time, all nodes together; each goes through all files, one after
     /// the other.
     pub downloads: u32,
     /// Bytes a second its client takes.
     pub download_rate: f64,
-    /// Memory the server itself takes.
+    /// Memory of the server itself.
     pub own: Bytes,
-    /// Whether the budget for what is read ahead is a part of what is left of the memory, or of all of it.
+    /// Whether the read-ahead budget comes from the rest of the memory, or from all of it.
     pub budget_of_rest: bool,
     /// Its downloads in any order. Their blocks, too, take from the memory.
     pub any_order: seekless_reorder::Config,
-    /// Largest file of which a digest is made for its first download, from the same blocks.
+    /// Maximum size of a file whose digest is computed at its first download, from the same blocks.
     pub digest_max: Bytes,
-    /// Time between two looks at what was served and read.
+    /// Time between two samples of what was served and read.
     pub look: Nanos,
 }
 
@@ -416,9 +418,9 @@ impl Node {
 /// engine has its file set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FileSetLoad {
-    /// Most bytes that lie in memory for it and are not taken.
+    /// Maximum bytes in memory for it that were not taken.
     pub window: Bytes,
-    /// Longest range that it takes at a time.
+    /// Maximum length of a range that it takes at a time.
     pub range: Bytes,
     /// Bytes a second that it takes.
     pub rate: f64,
@@ -429,11 +431,11 @@ pub struct FileSetLoad {
 pub struct WriterLoad {
     /// Bytes a second, on average, of all of them.
     pub rate: f64,
-    /// Bytes after which the program calls `fsync`; never where absent.
+    /// Bytes after which the program calls `fsync`; never if absent.
     pub sync_every: Option<Bytes>,
     /// Size of the file, or of the files of all cameras.
     pub file: Bytes,
-    /// They are those of a recorder, which sync as it says; else there is one.
+    /// A recorder, whose cameras sync by its rule; otherwise there is one program.
     pub recorder: Option<RecorderLoad>,
 }
 
@@ -455,13 +457,13 @@ const FILE_SEGMENTS: u64 = 8;
 const RECORDER_JOURNAL: u64 = 16 << 20;
 
 impl WriterLoad {
-    /// The cameras of a recorder. Segments count whose time to be durable ends in `counts`.
+    /// The cameras of a recorder. Segments count if the time by which they must be durable ends in `counts`.
     pub fn cameras(&self, counts: std::ops::Range<Nanos>) -> Vec<Camera> {
         let of = |r: RecorderLoad| Camera::several(r.cameras, self.rate, r.segment, &counts);
         self.recorder.map_or_else(Vec::new, of)
     }
 
-    /// Sizes of the files on a disk, one of each program. A camera's is of whole segments.
+    /// Sizes of the files on a disk, one for each program. A camera's file has whole segments.
     pub fn files(&self) -> Vec<u64> {
         let Some(recorder) = self.recorder else { return vec![self.file.0] };
         let share = self.file.0 / u64::from(recorder.cameras.max(1));
@@ -490,9 +492,9 @@ pub struct Config {
     pub costs: Costs,
     /// The load.
     pub load: Load,
-    /// What reads beside it; only where Seekless is there.
+    /// The program that reads beside it; only with Seekless.
     pub file_set: Option<FileSetLoad>,
-    /// What writes beside it.
+    /// The programs that write beside it.
     pub writer: Option<WriterLoad>,
     /// Requests due before this time are not counted.
     pub warmup: Nanos,

@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::profile_of;
 use super::scheduler::{Pick, Scheduler, Waiting};
 
-/// The part that hears when a request is done.
+/// The part that is notified when a request is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A connection whose thread is blocked.
@@ -28,14 +28,14 @@ pub(crate) enum Waiter {
     Writer(u32, WriteStep),
 }
 
-/// What a writer's request was for.
+/// The purpose of a writer's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteStep {
     /// Bytes of its file.
     Data,
     /// Blocks of the journal, or a flush of the drive's cache, of a commit.
     Commit,
-    /// A flush of the drive's cache that is no part of a commit.
+    /// A flush of the drive's cache that is not part of a commit.
     Flush,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Pages {
 #[derive(Debug)]
 pub(crate) struct Request {
     op: Op,
-    /// A program waits for it (`REQ_SYNC`): all reads, and the writes of an fsync.
+    /// Whether a program waits for it (`REQ_SYNC`): all reads, and the writes of an fsync.
     sync: bool,
     lba: u64,
     sectors: u64,
@@ -71,12 +71,12 @@ impl Request {
     }
 }
 
-/// Counters in the words of the live disk's statistics.
+/// Counters with the names of the live disk's statistics.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DiskStats {
     /// Bytes of reads completed.
     pub read_bytes: u64,
-    /// The same of writes: of a drive with a write cache, of those that it has in its cache.
+    /// The same for writes; with a write cache, those that it has accepted.
     pub write_bytes: u64,
     /// Read commands completed.
     pub reads: u64,
@@ -84,9 +84,9 @@ pub struct DiskStats {
     pub writes: u64,
     /// Flushes of the drive's cache completed.
     pub flushes: u64,
-    /// Time in which the heads went to what was written, and wrote it.
+    /// Time in which the heads moved to what was written, and wrote it.
     pub write_ns: u64,
-    /// Commands that did not begin where the one served before ended.
+    /// Commands that did not begin where the previous one ended.
     pub seeks: u64,
     /// Commands for which the heads moved to another cylinder.
     pub head_moves: u64,
@@ -98,9 +98,9 @@ pub struct DiskStats {
     pub elapsed_ns: u64,
     /// Commands that came after a second or more without any.
     pub accesses: u64,
-    /// Commands for which the drive had to start turning.
+    /// Commands for which the drive had to spin up.
     pub spin_ups: u64,
-    /// Time in which it turned: all, without a standby timer.
+    /// Time in which it was spinning: all, without a standby timer.
     pub awake_ns: u64,
     /// Sums of the parts of service time.
     pub overhead_ns: u64,
@@ -122,7 +122,7 @@ pub struct DiskStats {
     pub seq_bytes_lt_1792k: u64,
     /// Of more than 1920 KiB.
     pub seq_bytes_gt_1920k: u64,
-    /// What each spindle of a set did, in the drives' own time; empty for a single drive.
+    /// The counters of each spindle of a set, in the drives' own time; empty for a single drive.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<SpindleStats>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct Disk {
     /// The same for pages allocated one by one.
     single_max: u64,
     merges: bool,
-    /// The block layer hands the drive one request after the other: from then on it may hand over the next.
+    /// The block layer hands the drive one request after the other; when it can hand over the next.
     next_send: Nanos,
     send: Nanos,
     requests: Vec<Option<Request>>,
@@ -149,18 +149,18 @@ pub(crate) struct Disk {
     /// In the scheduler, in order of arrival.
     waiting: Vec<u32>,
     views: Vec<Waiting>,
-    /// Beyond what the scheduler holds.
+    /// Beyond the scheduler's capacity.
     outside: VecDeque<u32>,
     /// Flushes go to the drive before anything that waits.
     flushes: VecDeque<u32>,
-    /// Write requests not done.
+    /// Number of write requests that are not done.
     writes: usize,
-    /// Bytes written since the last look ([`Disk::look_at_writes`]).
+    /// Bytes written since the last check ([`Disk::look_at_writes`]).
     written: u64,
-    /// With the drive.
+    /// In the drive.
     sent: Vec<u32>,
     stats: DiskStats,
-    /// What the drive had spent on writes when the counters were zero.
+    /// The drive's time for writes when the counters were reset.
     write_time_before: Nanos,
     zero: Nanos,
     busy_since: Option<Nanos>,
@@ -169,12 +169,12 @@ pub(crate) struct Disk {
     idle_since: Nanos,
     head: u64,
     sequence: u64,
-    /// The bound of the kernel's read-ahead, where it is not fixed.
+    /// The bound of the kernel's read-ahead, if it is not fixed.
     competitive: Option<Competitive>,
     profile: DiskProfile,
-    /// Mean time from one place to another that has nothing to do with it.
+    /// Mean time between two independent places.
     switch: Nanos,
-    /// How many times faster than ours the drive's clock runs.
+    /// Factor of the drive's clock.
     speedup: f64,
 }
 
@@ -183,8 +183,7 @@ fn request(op: Op, sync: bool, lba: u64, sectors: u64, thread: u32, now: Nanos) 
     Request { op, sync, lba, sectors, pages: Vec::new(), waiters: Vec::new(), thread, since: now }
 }
 
-/// No competitive read-ahead is longer: eight times what today's fastest drives of the catalogue transfer in
-/// a switch.
+/// Maximum competitive read-ahead: eight times what the fastest drives of the catalogue transfer in a switch.
 const DEPTH_MAX: Bytes = Bytes::mib(32);
 
 /// Pause after which a command counts as another access to the disk.
@@ -221,8 +220,8 @@ impl Disk {
             sectors_max: (kernel.max_request.min(kernel.max_command).0 / SECTOR_BYTES)
                 .max(PAGE / SECTOR_BYTES),
             single_max: kernel.segments.max(1) * (PAGE / SECTOR_BYTES),
-            // Without a scheduler nothing waits where it could be merged with: a submitter that finds no tag
-            // free sleeps.
+            // Without a scheduler no request waits where it could be merged: a submitter that finds no free
+            // tag sleeps.
             merges: kernel.scheduler != super::scheduler::Kind::None,
             next_send: Nanos::ZERO,
             send: kernel.send,
@@ -243,7 +242,7 @@ impl Disk {
             idle_since: Nanos::ZERO,
             head: u64::MAX,
             sequence: 0,
-            // As the paper: the seek time of the mean distance. Seekless's own depth goes by the mean time.
+            // As in the paper: the seek time of the mean distance. Seekless's own depth uses the mean time.
             competitive: kernel.competitive.then(|| {
                 Competitive::new(profile.clone(), DEPTH_MAX).with_seek_estimate(SeekEstimate::MeanDistance)
             }),
@@ -258,17 +257,17 @@ impl Disk {
         if self.speedup == 1.0 { ours } else { Nanos((ours.0 as f64 * self.speedup) as u64) }
     }
 
-    /// The same back, and not too early.
+    /// The inverse, and not too early.
     fn ours(&self, its: Nanos) -> Nanos {
         if self.speedup == 1.0 { its } else { Nanos((its.0 as f64 / self.speedup) as u64 + 1) }
     }
 
-    /// What a switch at this place of a file is worth, if the kernel goes by it.
+    /// The bytes of a switch at this place of a file, if the kernel reads ahead by it.
     pub(crate) fn competitive_depth(&self, file: usize, offset: u64) -> Option<Bytes> {
         self.competitive.as_ref().map(|c| c.depth(self.lba(file, offset)))
     }
 
-    /// `C_min` of \[C\] section 2 (its equation 1): time for so many bytes of a file in one go, from
+    /// `C_min` of \[C\] section 2 (its equation 1): time for this many bytes of a file in one go, from
     /// anywhere.
     pub(crate) fn least_time(&self, file: usize, offset: u64, bytes: u64) -> Nanos {
         let rate = self.profile.rate_at(self.lba(file, offset));
@@ -280,7 +279,7 @@ impl Disk {
         self.layout.lba(file, offset)
     }
 
-    /// Asks for pages of the disk's file `local`, known to the cache as `pages.file`.
+    /// Requests pages of the disk's file `local`, known to the cache as `pages.file`.
     pub(crate) fn submit(&mut self, now: Nanos, local: usize, pages: Pages, thread: u32, large: bool) {
         let most = if large { self.sectors_max } else { self.sectors_max.min(self.single_max) };
         for run in self.layout.runs(local, pages.from * PAGE, pages.to * PAGE) {
@@ -297,7 +296,7 @@ impl Disk {
     }
 
     /// Writes a range of the disk's file `local` from the page cache, whose pages are in large folios.
-    /// `waiter` hears of each request.
+    /// `waiter` is notified of each request.
     pub(crate) fn write(
         &mut self,
         now: Nanos,
@@ -336,8 +335,8 @@ impl Disk {
         self.enter(now, r, Pages { file: u32::MAX, from: 0, to: 0 });
     }
 
-    /// Lets the drive empty its write cache; `false`, and nothing, if it has none: what it has acknowledged
-    /// is on its medium.
+    /// Lets the drive empty its write cache; does nothing and returns `false` without one: then acknowledged
+    /// writes are on its medium.
     pub(crate) fn flush(&mut self, now: Nanos, thread: u32, waiter: Waiter) -> bool {
         if !self.caches_writes {
             return false;
@@ -354,19 +353,19 @@ impl Disk {
         true
     }
 
-    /// Write requests and flushes that wait or are with the drive.
+    /// Write requests and flushes that wait or are in the drive.
     pub(crate) fn writes(&self) -> u64 {
         self.writes as u64
     }
 
-    /// Write requests that writeback may have at once: three quarters of the queue, as mq-deadline's
+    /// Maximum number of write requests of writeback: three quarters of the queue, as mq-deadline's
     /// `async_depth` leaves the rest to reads.
     pub(crate) fn writes_max(&self) -> usize {
         (self.requests_max * 3 / 4).max(1)
     }
 
-    /// What the files of `/sys/block` tell: writes and flushes that the drive has, and bytes written since
-    /// the last look.
+    /// The values in `/sys/block`: writes and flushes that the drive has, and bytes written since the last
+    /// check.
     pub(crate) fn look_at_writes(&mut self) -> (u64, u64) {
         let sent = self.sent.iter().filter(|&&id| !self.request(id).reads()).count();
         (sent as u64, std::mem::take(&mut self.written))
@@ -378,7 +377,7 @@ impl Disk {
             self.ends_pause(now);
             self.busy_since = Some(now);
         }
-        // Behind a request that has not gone out yet.
+        // Behind a request that was not dispatched yet.
         let outside = self.outside.iter().map(|id| self.view(*id));
         let candidates = self.views.iter().copied().chain(outside);
         let behind = candidates.take_while(|_| self.merges).position(|view| {
@@ -434,7 +433,7 @@ impl Disk {
         self.requests[id as usize].as_ref().expect("an id in a queue names a request")
     }
 
-    /// Registers a waiter for the request that brings a page. `false`: none does.
+    /// Registers a waiter for the request that reads a page. Returns `false` if there is none.
     pub(crate) fn wait(&mut self, file: u32, page: u64, waiter: Waiter) -> bool {
         let all = self.sent.iter().chain(&self.waiting).chain(&self.outside).copied();
         let brings = |id: &u32| {
@@ -448,7 +447,7 @@ impl Disk {
         true
     }
 
-    /// Gives the drive what it can take; when to look again.
+    /// Dispatches requests to the drive. Returns when to check again.
     pub(crate) fn pump(&mut self, now: Nanos) -> Option<Nanos> {
         let mut idle_until = None;
         while self.drives.queue_len() < self.depth {
@@ -480,7 +479,7 @@ impl Disk {
                     let command =
                         Command { id: u64::from(id), op: r.op, lba: Lba(r.lba), sectors: r.sectors as u32 };
                     if self.drives.submit(self.its(now), command).is_err() {
-                        // Cannot be: there was room.
+                        // It cannot fail, because there was room.
                         self.outside.push_front(id);
                         break;
                     }
@@ -521,13 +520,13 @@ impl Disk {
         Some(request)
     }
 
-    /// Time in which an idle disk turned since the last command, as of `now`.
+    /// Time in which an idle disk was spinning since the last command, as of `now`.
     fn awake_idle(&self, now: Nanos) -> Nanos {
         let stops = self.standby.map_or(Nanos::MAX, |standby| self.idle_since + standby.after);
         now.min(stops).since(self.idle_since.max(self.zero))
     }
 
-    /// A command comes after a pause. If the drive has stopped, it takes none until it turns.
+    /// A command comes after a pause. If the drive has stopped, it accepts none until it spins.
     fn ends_pause(&mut self, now: Nanos) {
         let idle = now.since(self.idle_since);
         self.stats.awake_ns += self.awake_idle(now).0;

@@ -1,10 +1,10 @@
-//! The daemon's disk thread in virtual time: a [`DiskEngine`], what its reads bring, and which connections
-//! wait for its answers.
+//! The daemon's disk thread in virtual time: a [`DiskEngine`], its reads, and the connections that wait for
+//! its answers.
 //!
-//! It translates and decides nothing. Requests go in with the part that is missing, a read is submitted as a
-//! whole in the kernel's largest steps, its progress is told every 256 KiB, calls that shims report are taken
-//! from their ring every 5 ms, and the machine's memory is told every [`REPORT_EVERY`]. It is driven by
-//! [`super::machine`].
+//! It translates and decides nothing. Requests have the missing part of their range; a read is submitted as a
+//! whole in the kernel's largest steps, with progress reported every 256 KiB; calls that shims report are
+//! taken from their ring every 5 ms; the machine's memory is reported every [`REPORT_EVERY`].
+//! [`super::machine`] drives it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ pub(crate) use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::successors::Successors;
 use seekless_policy::{Config, DiskEngine, MemoryLimit, ReadId, RequestId};
 
-/// A read under way. Places are pages.
+/// A read in progress. Offsets are pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) file: u32,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// All before is there.
+    /// Everything before has been read.
     pub(crate) at: u64,
     pub(crate) reported: u64,
     /// Everything before has been submitted.
@@ -32,24 +32,24 @@ pub(crate) struct Reading {
 pub(crate) struct Engine {
     pub(crate) policy: DiskEngine,
     pub(crate) reads: BTreeMap<ReadId, Reading>,
-    /// Connection that waits for each request.
+    /// The connection that waits for each request.
     pub(crate) pending: BTreeMap<RequestId, u32>,
     next_request: u64,
-    /// The account when the warm-up was over.
+    /// The ledger at the end of the warm-up.
     pub(crate) totals_before: Totals,
-    /// Files that the engine has open, by their numbers. Only kept for the door that opens them itself.
+    /// Files that the engine has open, by their numbers. Only for the door that opens them itself.
     pub(crate) open: BTreeSet<u32>,
-    /// What its readers are about to open, where that is predicted.
+    /// What its readers will open next, if that is predicted.
     pub(crate) next_files: Option<Successors>,
-    /// Requests for that, and the file that each is for.
+    /// Requests for those files, with the file of each.
     pub(crate) predicted: BTreeMap<RequestId, u32>,
-    /// Requests of a file set, with the disk whose set asked.
+    /// Requests of a file set, with the disk of the set.
     pub(crate) of_file_sets: BTreeMap<RequestId, u32>,
-    /// What the disk had been busy, and busy for file sets, when the warm-up was over.
+    /// Busy time of the disk, in all and for file sets, at the end of the warm-up.
     pub(crate) times_before: (Nanos, Nanos),
-    /// Whether a look at what is ahead is planned.
+    /// Whether a check of the files ahead is planned.
     pub(crate) looks: bool,
-    /// Number of the tick planned last.
+    /// Number of the last planned tick.
     pub(crate) tick: u64,
 }
 
@@ -71,14 +71,14 @@ impl Engine {
         }
     }
 
-    /// The name of a request that this connection waits for.
+    /// The name of a request for which this connection waits.
     pub(crate) fn request_id(&mut self, connection: u32) -> RequestId {
         let id = self.unheard_id();
         self.pending.insert(id, connection);
         id
     }
 
-    /// The name of a request whose answer nobody hears.
+    /// The name of a request without a listener.
     pub(crate) fn unheard_id(&mut self) -> RequestId {
         let id = RequestId(self.next_request);
         self.next_request += 1;

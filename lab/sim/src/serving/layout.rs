@@ -1,12 +1,11 @@
-//! Where files lie: a file system on a disk that stands for a whole drive.
+//! The layout of files: a file system on a disk that represents a whole drive.
 //!
-//! ext4 as it is today (several allocation goals since Linux 6.17) puts large files in one extent each, of up
-//! to 128 MiB, in no particular order all over the disk: a library of 1,537 files written in order by one
-//! thread lay so when looked at with `filefrag`. So here: a seeded shuffle, the free space evenly between the
-//! files, room for inode tables at the start of every 16 block groups (2 GiB). A disk smaller than the drive
-//! is cut into chunks laid evenly over the whole stroke, by the same map as the live software disk
-//! ([`seekless_model::drive::spread`]), so that a seek between two places costs what it costs on the full
-//! drive.
+//! Present ext4 (several allocation goals since Linux 6.17) puts large files in one extent each, of up to 128
+//! MiB, in no particular order all over the disk; `filefrag` showed this for a library of 1,537 files written
+//! in order by one thread. So the model uses a seeded shuffle, divides the free space evenly between the
+//! files, and leaves room for inode tables at the start of every 16 block groups (2 GiB). A disk smaller than
+//! the drive is cut into chunks laid evenly over the whole stroke, by the same map as the live software disk
+//! ([`seekless_model::drive::spread`]), so that a seek between two places costs as much as on the full drive.
 
 use seekless_base::{Bytes, Lba, SECTOR_BYTES};
 use seekless_model::drive::spread::{self, Spread};
@@ -18,20 +17,20 @@ const FLEX: u64 = 2 << 30;
 const FLEX_TABLES: u64 = 16 * ((8192 * 256) + 2 * 4096);
 /// Longest extent of ext4: 32,768 blocks of 4 KiB.
 const EXTENT: u64 = 128 << 20;
-/// Bytes that stay together where a disk is spread over its drive (the live disk's default).
+/// Bytes that stay together if a disk is spread over its drive (the live disk's default).
 const CHUNK: u64 = 64 << 20;
 
-/// From this size on a file has a stretch of its own.
+/// Minimum size of a file with a stretch of its own.
 const LARGE: u64 = 1 << 20;
 
-/// Of so many small files of an aged file system one lies apart.
+/// On an aged file system, one small file of this many lies apart.
 const SCATTERED: u64 = 10;
 
-/// Where the files of one disk lie.
+/// The places of the files of one disk.
 #[derive(Clone, Debug)]
 pub struct Layout {
     spread: spread::Layout,
-    /// First byte of each file on the disk, tables not counted.
+    /// First byte of each file on the disk, without tables.
     starts: Vec<u64>,
 }
 
@@ -46,7 +45,7 @@ pub struct Run {
     pub lba: Lba,
 }
 
-/// Position on the disk of the n-th byte of file data: tables lie between.
+/// Position on the disk of the n-th byte of file data; tables lie in between.
 fn with_tables(data: u64) -> u64 {
     let room = FLEX - FLEX_TABLES;
     data / room * FLEX + FLEX_TABLES + data % room
@@ -90,9 +89,9 @@ impl Layout {
         Ok(Layout { spread, starts })
     }
 
-    /// The same on an aged file system of small files: those that are written together share a stretch
-    /// (ext4's groups of preallocated blocks), in the order of writing, but for one of ten, which fills a
-    /// hole anywhere behind. Large files lie between those.
+    /// The same on an aged file system of small files: files that are written together share a stretch
+    /// (ext4's groups of preallocated blocks), in the order of writing, except one of ten, which fills a hole
+    /// somewhere behind. Large files lie between those.
     ///
     /// # Errors
     /// Those of [`Layout::new`].
@@ -121,7 +120,7 @@ impl Layout {
                 "files of {total} bytes do not fit a disk of {disk_bytes}; give a larger --size"
             ));
         }
-        // The stretch comes first; what lies apart moves behind it, its gaps that much smaller.
+        // The stretch comes first; files that lie apart move behind it, and its gaps shrink accordingly.
         let mut order: Vec<usize> = (0..starts.len()).collect();
         order.sort_unstable_by_key(|&i| starts[i]);
         let own: Vec<u64> =

@@ -1,11 +1,11 @@
 //! A machine that serves files from hard disks, in virtual time.
 //!
 //! ```text
-//! clients (workload)      closed loop, requests to handlers, viewing sessions behind links, or one node's part of a site's
+//! clients (workload)      closed loop, requests to handlers, viewing sessions, or one node's part of a site
 //!    |  requests
 //! server (server)         workers or threads; each call reads through the page cache and blocks on it
 //!    |  misses                          |  calls, when a mode is on
-//! kernel read-ahead (readahead)      policy::DiskEngine (engine): the daemon's loop, the very same policy code
+//! kernel read-ahead (readahead)      policy::DiskEngine (engine): the daemon's own policy code
 //!    |                                  |
 //! page cache (cache)      bounded; plain LRU or Linux's two lists
 //!    |  requests

@@ -1,21 +1,21 @@
-//! What no cache can beat: offline-optimal replacement (Belady, "A study of replacement algorithms for a virtual-storage
-//! computer", IBM Systems Journal 1966).
+//! The bound of all caches: offline-optimal replacement (Belady, "A study of replacement algorithms for a
+//! virtual-storage computer", IBM Systems Journal 1966).
 //!
-//! With the whole future known, the block to evict is the one that is asked for again last. No policy of the same size
-//! has fewer misses; what LRU or ARC miss beyond it is what replacement could still gain.
+//! If the whole future is known, the block to evict is the one whose next request comes last. No policy of
+//! the same size has fewer misses; additional misses of LRU or ARC are what replacement could still gain.
 
 use std::collections::{BinaryHeap, HashMap};
 
 use crate::study::cache::{BadCapacity, Cache, Origin, Replacement};
 
-/// Block requests an oracle takes at most: it holds the whole trace, 16 bytes each.
+/// Maximum number of block requests of an oracle, which holds the whole trace, 16 bytes each.
 pub const REQUESTS_MAX: usize = 1 << 28;
 
-/// Misses of a cache of `capacity` blocks on single-block requests, of those from the `from`th request on.
+/// Misses of a cache of `capacity` blocks on single-block requests, from the `from`th request on.
 ///
 /// # Errors
 ///
-/// A capacity that no cache has.
+/// An impossible capacity.
 pub fn misses(
     replacement: Replacement,
     blocks: &[u64],
@@ -38,8 +38,7 @@ pub fn misses(
     Ok(misses)
 }
 
-/// Misses of the optimal cache of `capacity` blocks on single-block requests, of those from the `from`th
-/// request on.
+/// Misses of the optimal cache of `capacity` blocks on single-block requests, from the `from`th request on.
 pub fn optimal_misses(blocks: &[u64], capacity: usize, from: usize) -> u64 {
     // Blocks by small numbers, and when each request's block is asked for next; never is later than all.
     let mut numbers: HashMap<u64, u32> = HashMap::new();
@@ -90,14 +89,15 @@ mod tests {
 
     #[test]
     fn by_hand() {
-        // 1 2 3 miss; 3 replaces 2 (asked for later than 1); 1 hits; 2 misses for 3 or 1, either never asked for again but 3.
+        // 1 2 3 miss; 3 replaces 2 (asked for later than 1); 1 hits; 2 misses for 3 or 1, either never asked
+        // for again but 3.
         assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2, 0), 4);
         assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 3, 0), 3);
         assert_eq!(optimal_misses(&[1, 2, 3, 1, 2, 3], 2, 3), 1, "of the second round");
         assert_eq!(optimal_misses(&[], 3, 0), 0);
     }
 
-    /// The fewest misses by trying every choice of victim.
+    /// The minimum number of misses, by trying every choice of victim.
     fn exhaustive(blocks: &[u64], held: &[u64], capacity: usize) -> u64 {
         let Some((block, rest)) = blocks.split_first() else { return 0 };
         if held.contains(block) {

@@ -1,8 +1,9 @@
-//! Setting, putting back exactly, and keeping over a restart.
+//! Applies settings, restores them exactly, and keeps them over a restart.
 //!
-//! Before the first change the values of all five settings are written to a file in the runtime state folder, which
-//! disappears with a restart as the settings themselves do. A second `--apply` leaves that record alone, so `--revert`
-//! leads back to what was there before the first. If the kernel refuses a value, what was set so far is put back.
+//! Before the first change, the values of all five settings are written to a file in the runtime state
+//! folder, which disappears at a restart as the settings do. A second `--apply` leaves that record alone, so
+//! `--revert` restores the values before the first. If the kernel refuses a value, the values set so far are
+//! restored.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::store;
 
-/// What was set before.
+/// The values before the first change.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Before {
     disk: String,
-    /// By the sysfs file's name.
+    /// By the name of the sysfs file.
     settings: BTreeMap<String, String>,
 }
 
@@ -34,7 +35,7 @@ fn values(queue: &Queue) -> BTreeMap<String, String> {
     Setting::ALL.iter().filter_map(|s| Some((s.name().to_string(), queue.get(s)?))).collect()
 }
 
-/// Writes those that differ, in the order they must be. Returns which.
+/// Writes the values that differ, in the required order. Returns which.
 fn restore(
     queue: &Queue,
     wanted: &BTreeMap<String, String>,
@@ -50,10 +51,10 @@ fn restore(
     Ok(changed)
 }
 
-/// Sets these, having noted what was there.
+/// Records the present values and sets these.
 ///
 /// # Errors
-/// `Permission` or `Failed`; everything is as before then.
+/// `Permission` or `Failed`; all values are as before then.
 pub(super) fn apply(queue: &Queue, id: &str, name: &str, changes: &[(Setting, String)]) -> Result<(), Fault> {
     if changes.is_empty() {
         return Ok(());
@@ -80,10 +81,10 @@ pub(super) fn apply(queue: &Queue, id: &str, name: &str, changes: &[(Setting, St
     Ok(())
 }
 
-/// Puts back what was set before the first `apply`. `None` if none is on record.
+/// Restores the values before the first `apply`. `None` if there is no record.
 ///
 /// # Errors
-/// `Permission` or `Failed`: the record stays, to try again.
+/// `Permission` or `Failed`: the record stays, so that it can be tried again.
 pub(super) fn revert(queue: &Queue, id: &str, name: &str) -> Result<Option<Vec<Setting>>, Fault> {
     let path = record(state::folder(), id)?;
     let text = match std::fs::read_to_string(&path) {
@@ -97,7 +98,7 @@ pub(super) fn revert(queue: &Queue, id: &str, name: &str) -> Result<Option<Vec<S
         .ok_or_else(|| Fault::new(Exit::Failed, format!("{} is damaged: delete it", path.display())))?;
     let put_back = || -> Result<Vec<Setting>, (Setting, std::io::Error)> {
         let mut changed = restore(queue, &before.settings)?;
-        // A change of scheduler sets others anew after they were looked at: once more, until all hold.
+        // A change of the scheduler resets other values after they were compared: repeat until all are right.
         changed.extend(restore(queue, &before.settings)?);
         changed.sort();
         changed.dedup();
@@ -151,7 +152,7 @@ pub(super) fn persist(
 
 fn rule(identity: &Identity, name: &str, values: &[(Setting, String)]) -> String {
     let (matched, note) = match &identity.udev_serial {
-        // Quotes and the wildcards of udev's patterns cannot be written in a match.
+        // A match cannot contain quotes or the wildcards of udev's patterns.
         Some(serial) if !serial.contains(['"', '*', '?', '[', '|', '\\', '\n']) => {
             (format!("ENV{{ID_SERIAL}}==\"{serial}\""), "")
         }

@@ -1,35 +1,36 @@
-//! What to set and why, from a disk's profile. Pure.
+//! Which settings to change and why, from a disk's profile. Pure.
 //!
-//! The model: sequential readers take turns; each visit of the disk to a reader costs a seek (as long as the gaps
-//! between the requests that are sorted together), half a turn, the overhead of each command, and the transfer of
-//! what is read ahead. Throughput is what is read ahead over that time. It leaves out what the page cache evicts and
-//! how the readers' own pauses break up the order; measured gains have been a quarter lower than predicted ones.
+//! The model: sequential readers take turns. Each visit of the disk to a reader costs a seek (as long as the
+//! gaps between the requests that are sorted together), half a turn, the overhead of each command, and the
+//! transfer of what is read ahead. Throughput is what is read ahead over that time. The model leaves out
+//! evictions from the page cache and the pauses of readers, which disturb the order; measured gains have been
+//! a quarter lower than predicted ones.
 
 use seekless_base::Nanos;
 use seekless_kernel::queue::{QueueSettings, Setting};
 use seekless_policy::profile::DiskProfile;
 use serde::Serialize;
 
-/// Read-ahead is never recommended outside of this, KiB. Below it command overhead rules, above it memory.
+/// Bounds of the recommended read-ahead, KiB. Below them command overhead dominates, above them memory.
 const READ_AHEAD_KB: (u64, u64) = (256, 16_384);
-/// What a drive's own queue should hold, commands: enough that it is never idle between two and can choose by
+/// Commands that a drive's own queue should hold: enough that it is never idle between two, and can choose by
 /// rotational position.
 const DEPTH_MIN: u64 = 4;
-/// NCQ's largest.
+/// Longest queue of NCQ.
 const DEPTH: u64 = 32;
 
-/// What there is to say of one setting.
+/// The advice about one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Advice {
     /// The sysfs file's name.
     pub(crate) setting: &'static str,
-    /// Its value now, if the device has it.
+    /// Its present value, if the device has this setting.
     pub(crate) now: Option<String>,
-    /// What it should be; `None` if it should stay.
+    /// Its recommended value; `None` if it should stay.
     pub(crate) wanted: Option<String>,
-    /// Why.
+    /// The reason.
     pub(crate) why: String,
-    /// Throughput by the model once this and everything before it is set.
+    /// Throughput by the model once this setting and all before it are applied.
     pub(crate) expected_mb_per_s: f64,
 }
 
@@ -50,17 +51,17 @@ impl Advice {
 pub(crate) struct TunePlan {
     /// Sequential readers at once.
     pub(crate) streams: u32,
-    /// By the model, as it is set now.
+    /// Throughput by the model with the present settings.
     pub(crate) now_mb_per_s: f64,
-    /// By the model, set as advised.
+    /// Throughput by the model with the recommended settings.
     pub(crate) tuned_mb_per_s: f64,
-    /// What the readers' read-ahead takes in memory then: a window in use and one coming.
+    /// Memory that the readers' read-ahead then takes: a window in use and the next one.
     pub(crate) memory_bytes: u64,
-    /// In the order they are to be set.
+    /// In the order in which they must be set.
     pub(crate) settings: Vec<Advice>,
 }
 
-/// What the model needs of the settings.
+/// The settings that the model needs.
 #[derive(Clone, Copy, Debug)]
 struct Set {
     read_ahead_kb: u64,
@@ -69,11 +70,11 @@ struct Set {
     sorted: u64,
 }
 
-/// Advice for a disk of this profile, set like this, under so many readers.
+/// Advice for a disk with this profile and these settings, and this many readers.
 pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> TunePlan {
     let sorts = |scheduler: Option<&str>| !matches!(scheduler, None | Some("none"));
     let sorted = |scheduler: Option<&str>, depth: u64, requests: u64| {
-        // Without a scheduler only what the drive holds is sorted, by the drive.
+        // Without a scheduler only the drive sorts requests, and only those in its queue.
         let by_scheduler = if sorts(scheduler) { requests } else { 1 };
         by_scheduler.max(depth).min(u64::from(streams)).max(1)
     };
@@ -136,7 +137,7 @@ pub(crate) fn plan(profile: &DiskProfile, now: &QueueSettings, streams: u32) -> 
         expected_mb_per_s: expected,
     });
 
-    // Read-ahead, decided before the command size, set after it.
+    // Read-ahead is decided before the command size and set after it.
     let depth_kb = competitive_kb(profile);
     let wanted_kb = nearest_power(depth_kb).clamp(READ_AHEAD_KB.0, READ_AHEAD_KB.1);
     let keep = !now.rotational || (wanted_kb..=wanted_kb * 2).contains(&set.read_ahead_kb);

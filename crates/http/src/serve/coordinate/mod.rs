@@ -39,11 +39,11 @@ pub enum CoordinationMode {
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SendPlan {
-    /// Bytes before this offset go past this level.
+    /// Bytes before this offset bypass this level.
     pub(crate) bypass_end: u64,
-    /// Read besides, though no client requested it.
+    /// Bytes read further, though no client requested them.
     pub(crate) readmore: Option<Span>,
-    /// Given back when it has been sent.
+    /// Given back when they have been sent.
     pub(crate) drop_when_sent: bool,
 }
 
@@ -76,7 +76,7 @@ impl Coordinate {
         }
     }
 
-    /// These bytes are on their way to the upper cache. Calls `give` with what has been for long enough.
+    /// These bytes are being sent to the upper cache. Calls `give` for bytes that were sent long enough ago.
     pub(crate) fn sent(&self, file: FileId, span: Span, give: impl FnMut(FileId, Span)) {
         if let Coordinate::Returns(keeper) = self {
             keeper.sent(file, span, give);
@@ -84,5 +84,5 @@ impl Coordinate {
     }
 }
 
-/// Part of the memory for what is fetched and not yet read, where a coordinator decides on the rest.
+/// Part of the memory for bytes that are fetched and not yet read, if a coordinator decides on the rest.
 pub(crate) const BUDGET_SHARE: f64 = 1.0 - RECENT_SHARE;

@@ -26,10 +26,10 @@ const BLOCK: u64 = 64 << 10;
 /// Blocks of one file: numbers of files stand above them. 64 TiB.
 const FILE_BITS: u32 = 30;
 
-/// Contexts with lengths of their own; others share one of these.
+/// Contexts with their own average length; further ones share one.
 const CONTEXTS: u32 = 4096;
 
-/// Most files told apart at once; then the numbering begins anew, and with it the model forgets.
+/// Most files told apart; beyond it the numbering begins anew, and the model is emptied.
 const FILES_MAX: usize = 65_536;
 
 struct ModelState {
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// The decisions are PFC's own: a first small request is native, one much larger than the average goes
-    /// past.
+    /// The decisions are PFC's own: a small first request is native, one much larger than the average
+    /// bypasses this level. past.
     #[test]
     fn requests_become_byte_ranges_within_the_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ mod tests {
                 assert!(more.offset == span.end() && more.end() <= file.size, "{way:?}");
             }
         }
-        // To the letter of the paper, a request longer than half the average goes past whole.
+        // By the paper, a request longer than half the average bypasses this level as a whole.
         let way = pfc.decide(client, &file, Span { offset: 0, len: 20 << 16 });
         assert_eq!(way, SendPlan { bypass_end: 20 << 16, readmore: None, drop_when_sent: false });
     }

@@ -1,4 +1,4 @@
-//! What is kept here, and giving back the rest once it has left.
+//! Decides which bytes are kept here, and gives back the others once they have been sent.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -16,7 +16,8 @@ use seekless_policy::FileId;
 use super::super::tree::Opened;
 use crate::range::Span;
 
-/// How long after an answer its bytes are given back at the soonest: pages that a socket still holds cannot be.
+/// Shortest time between an answer and giving back its bytes: pages that a socket still holds cannot be given
+/// back.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// Decides what stays.
@@ -39,7 +40,7 @@ impl ReturnsKeeper {
         ReturnsKeeper { returns, lingering: Mutex::default(), began: Instant::now() }
     }
 
-    /// Whether what is asked for stays here.
+    /// Whether the requested bytes stay here.
     pub(crate) fn keeps(&self, file: &Opened, span: Span) -> bool {
         let mut hasher = DefaultHasher::new();
         // Another edition of a file is another file.

@@ -1,4 +1,4 @@
-//! The set in motion: commands on the set become commands of its spindles, each with a queue of its own.
+//! A running set: commands on the set become commands of its spindles, each with a queue of its own.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -17,33 +17,33 @@ use super::{Health, SetSpec};
 use crate::drive::spread::{Layout as Spread, Spread as Part};
 use crate::drive::{Command, Completion, DriveSpec, Op, QueueFull, ServiceTime};
 
-/// Sectors rebuilt in one step: long enough that the rebuild runs at nearly the members' rate (md, too, keeps
-/// some hundreds of KiB under way).
+/// Sectors rebuilt in one step: long enough that the rebuild runs at nearly the members' rate (md also keeps
+/// some hundreds of KiB in flight).
 const REBUILD_STEP: u64 = 2048;
 
-/// Bytes a second a rebuild goes on with while the set has other work: md's `speed_limit_min` as the kernel
+/// Rate of a rebuild in bytes a second while the set has other work: md's `speed_limit_min` as the kernel
 /// sets it.
 const REBUILD_RATE_MIN: u64 = 1_024_000;
 
-/// Requests that a member's block queue holds beside what its drive has: the kernel's `nr_requests` for a
-/// SATA drive (twice the drive's 32). With half as many, the kernel's read-ahead of several clients waits a
-/// little less behind others on striped sets; with twice as many nothing changes.
+/// Requests in a member's block queue besides those in its drive: the kernel's `nr_requests` for a SATA drive
+/// (twice the drive's 32). With half as many, the kernel's read-ahead of several clients waits a little less
+/// behind others on striped sets; with twice as many nothing changes.
 const MEMBER_REQUESTS: usize = 64;
 
-/// Bytes that stay together where an actuator's share is laid over the stroke of its heads, as of a small
+/// Bytes that stay together if an actuator's share is spread over the stroke of its heads, as for a small
 /// disk ([`crate::drive::spread`]).
 const ACTUATOR_CHUNK: u64 = 64 << 20;
 
-/// The end of a command on a set.
+/// The completion of a command on a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetCompletion {
-    /// The command and its times. The parts of its service time are those of the member that was done last.
+    /// The command and its times. The parts of its service time are those of the member that ended last.
     pub done: Completion,
-    /// Too many members are missing: nothing was transferred, or not all.
+    /// Too many members are missing: nothing was transferred, or only a part.
     pub failed: bool,
 }
 
-/// A change of a set that is not possible.
+/// Why a change of a set is not possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetError(String);
 
@@ -55,26 +55,26 @@ impl fmt::Display for SetError {
 
 impl core::error::Error for SetError {}
 
-/// Drives of one kind behind one address space, in motion. It is driven as a [`crate::drive::Drive`] is; of
-/// one drive with one actuator it is that drive.
+/// Running drives of one kind behind one address space, driven like a [`crate::drive::Drive`]; with one drive
+/// and one actuator it is that drive.
 #[derive(Clone, Debug)]
 pub struct DriveSet {
     spec: Arc<DriveSpec>,
     layout: SetLayout,
-    /// Sectors of a member each of its actuators has, and where they lie under its heads.
+    /// Sectors of a member that each of its actuators has, and their places under its heads.
     share: u64,
     under_heads: Option<Spread>,
     spindles: Vec<Spindle>,
     health: Vec<Health>,
     clock: u64,
     works: BTreeMap<u64, Work>,
-    /// The work each member command is part of.
+    /// The work to which each member command belongs.
     parts: BTreeMap<u64, u64>,
     done: VecDeque<SetCompletion>,
     next_id: u64,
-    /// Commands of the host among the works.
+    /// Number of the host's commands among the works.
     present: usize,
-    /// When the next step of a rebuild begins; `None` while one is under way, or there is nothing to rebuild.
+    /// When the next step of a rebuild begins; `None` while one is in progress, or nothing needs a rebuild.
     next_step: Option<Nanos>,
     /// When the last step began.
     last_step: Nanos,
@@ -87,10 +87,10 @@ struct Work {
     arrived: Nanos,
     started: Nanos,
     phases: VecDeque<Phase>,
-    /// Member commands under way.
+    /// Number of member commands in progress.
     left: usize,
     service: ServiceTime,
-    /// A member failed under it: it is planned anew.
+    /// Whether a member failed during it, so that it is planned again.
     again: bool,
 }
 
@@ -102,14 +102,14 @@ enum What {
 }
 
 impl DriveSet {
-    /// Drives at rest at time zero. The first part of each member's capacity is used, in whole chunks.
+    /// Idle drives at time zero. The first part of each member's capacity is used, in whole chunks.
     ///
     /// # Errors
     /// [`SetSpec::check`]'s.
     pub fn new(spec: &DriveSpec, set: SetSpec) -> Result<DriveSet, SetError> {
         set.check().map_err(SetError)?;
         let share = spec.sectors() / u64::from(set.actuators);
-        // The heads of an actuator go over the whole stroke, on its share of the platters.
+        // The heads of an actuator move over the whole stroke of its share of the platters.
         let under_heads = (set.actuators > 1)
             .then(|| Spread::new(share * SECTOR_BYTES, spec.sectors(), Part::FULL, ACTUATOR_CHUNK))
             .transpose()
@@ -152,13 +152,13 @@ impl DriveSet {
         self.layout.capacity()
     }
 
-    /// Commands its drives have in their queues at once, all together.
+    /// Total depth of its drives' queues.
     pub fn depth(&self) -> usize {
         self.spec.queue.depth.max(1) as usize * self.spindles.len()
     }
 
-    /// Commands it takes at once. A drive has its queue; md has none of its own, but hands every command to a
-    /// member, where what the drive has no room for waits in the block layer's queue.
+    /// Maximum number of commands. A drive has its queue. md has none, but hands every command to a member,
+    /// where commands beyond the drive's queue wait in the block layer's.
     pub fn accepts(&self) -> usize {
         match self.layout.spec().members {
             1 => self.depth(),
@@ -166,22 +166,22 @@ impl DriveSet {
         }
     }
 
-    /// Commands submitted whose completion has not been polled yet.
+    /// Number of commands that were submitted and whose completion was not polled.
     pub fn queue_len(&self) -> usize {
         self.present + self.done.len()
     }
 
-    /// How each member fares.
+    /// The state of each member.
     pub fn health(&self) -> &[Health] {
         &self.health
     }
 
-    /// How many times as long as its drive each member takes.
+    /// Slow-down factor of each member.
     pub fn slowness(&self) -> impl Iterator<Item = f64> + '_ {
         self.spindles.iter().step_by(self.layout.spec().actuators as usize).map(Spindle::factor)
     }
 
-    /// What each spindle did; of a drive with two actuators they stand side by side.
+    /// Counters of each spindle; those of a drive with two actuators are adjacent.
     pub fn stats(&self, now: Nanos) -> Vec<SpindleStats> {
         self.spindles.iter().map(|s| s.stats(now)).collect()
     }
@@ -196,8 +196,7 @@ impl DriveSet {
         self.spindles.iter_mut().for_each(|s| s.reset(now));
     }
 
-    /// A command arrives at `now`. Time must not go backwards; a `now` before one already told counts as that
-    /// one.
+    /// A command arrives at `now`. Time must not go backwards; an earlier `now` counts as the latest one.
     ///
     /// # Errors
     /// [`QueueFull`] at [`DriveSet::accepts`]; nothing has changed then.
@@ -211,8 +210,8 @@ impl DriveSet {
         Ok(())
     }
 
-    /// When to call [`DriveSet::poll`] next, given what is under way now. It may have nothing to hand out
-    /// then: a member was done, or a rebuild went on.
+    /// When to call [`DriveSet::poll`] next, given the present work. It may return nothing then, because a
+    /// member ended or a rebuild went on.
     pub fn next_event(&mut self) -> Option<Nanos> {
         match self.done.front() {
             Some(front) => Some(front.done.finished),
@@ -220,13 +219,13 @@ impl DriveSet {
         }
     }
 
-    /// The next command that is done by `now`. Call it until it yields nothing.
+    /// The next command that is done by `now`. Call it until it returns `None`.
     pub fn poll(&mut self, now: Nanos) -> Option<SetCompletion> {
         self.advance(now);
         self.done.pop_front()
     }
 
-    /// From `now` on a member takes `factor` times as long for everything; 1 or less is its own pace.
+    /// From `now` on a member takes `factor` times as long for everything; 1 or less is its normal speed.
     ///
     /// # Errors
     /// There is no such member.
@@ -241,7 +240,7 @@ impl DriveSet {
         Ok(())
     }
 
-    /// A member fails. What its drive has taken up ends; what waits for it is planned anew.
+    /// A member fails. Commands in its drive end; those that wait for it are planned again.
     ///
     /// # Errors
     /// There is no such member.
@@ -268,10 +267,10 @@ impl DriveSet {
         Ok(())
     }
 
-    /// A member is new and empty, and is written from the others.
+    /// A member is new and empty, and is rebuilt from the others.
     ///
     /// # Errors
-    /// There is no such member, or nothing to make it from.
+    /// There is no such member, or its data cannot be computed.
     pub fn rebuild(&mut self, now: Nanos, member: u32) -> Result<(), SetError> {
         self.known(member)?;
         let kind = self.layout.spec().kind;
@@ -284,7 +283,7 @@ impl DriveSet {
         Ok(())
     }
 
-    /// A member is whole again, at its own pace.
+    /// A member is whole again, at its normal speed.
     ///
     /// # Errors
     /// There is no such member.
@@ -302,7 +301,7 @@ impl DriveSet {
         Err(SetError(format!("there is no member {member}: they are numbered 0 to {}", members - 1)))
     }
 
-    /// What happens next, and to which spindle (`None`: a step of a rebuild begins).
+    /// The next event, and its spindle (`None`: a step of a rebuild begins).
     fn due(&mut self) -> Option<(Nanos, Option<usize>)> {
         let mut first = self.next_step.map(|at| (at, None));
         for (i, spindle) in self.spindles.iter_mut().enumerate() {
@@ -315,7 +314,7 @@ impl DriveSet {
         first
     }
 
-    /// Lets everything happen that is due by `now`, in order.
+    /// Processes everything that is due by `now`, in order.
     fn advance(&mut self, now: Nanos) {
         let now = now.0.min(u64::MAX / 4);
         while let Some((at, which)) = self.due()
@@ -359,7 +358,7 @@ impl DriveSet {
         (start, start.saturating_add(u64::from(command.sectors.max(1))).min(self.sectors()))
     }
 
-    /// Nothing of a work is under way: its next phase, or its end.
+    /// No command of a work is in progress: its next phase begins, or it ends.
     fn go_on(&mut self, id: u64) {
         let Some(work) = self.works.get_mut(&id) else { return };
         let mut lost = false;
@@ -386,7 +385,8 @@ impl DriveSet {
 
     fn plan(&self, what: What) -> Result<Vec<Phase>, super::plan::Lost> {
         let planner = Planner { layout: &self.layout, health: &self.health };
-        // Members chosen earlier for the same command, with the end of the last read: these count as pending.
+        // The members chosen earlier for the same command, with the end of the last read: these count as
+        // pending.
         let mut chosen: Vec<(u32, u64)> = Vec::new();
         let mut choose = |copies: &[(u32, u64)], len: u64| {
             let of = |&(member, sector): &(u32, u64)| {
@@ -415,7 +415,7 @@ impl DriveSet {
             }
             What::Rebuild(member, upto) => match self.health[member as usize] {
                 Health::Rebuilding(from) if from < upto => planner.rebuild(member, from, upto, &mut choose),
-                // It failed meanwhile, or was mended.
+                // It has failed meanwhile, or was repaired.
                 _ => Ok(Vec::new()),
             },
         }
@@ -502,7 +502,7 @@ impl DriveSet {
                     service: work.service,
                 };
                 self.done.push_back(SetCompletion { done, failed: lost });
-                // The rebuild has the set for itself.
+                // Only the rebuild uses the set.
                 if self.present == 0 && self.next_step.is_some() {
                     self.next_step = Some(now);
                 }
@@ -530,8 +530,7 @@ impl DriveSet {
         found.next()
     }
 
-    /// Puts down when the next step of a rebuild begins: at once in an idle set, at the lowest rate in a busy
-    /// one.
+    /// Sets when the next step of a rebuild begins: at once in an idle set, at the lowest rate in a busy one.
     fn plan_step(&mut self) {
         let under_way = self.works.values().any(|w| matches!(w.what, What::Rebuild(..)));
         if under_way || self.rebuilding().is_none() {
@@ -552,9 +551,9 @@ impl DriveSet {
     }
 }
 
-/// md's choice between mirrors of rotating disks (`read_balance` of its raid1): a read that goes on where one
-/// ended stays there, else an idle member takes it, else the one whose last read ended nearest. `of` says of
-/// a copy where the last read of its member ended, and how many commands it has.
+/// md's choice between mirrors of rotating disks (`read_balance` of its raid1): a read that continues where
+/// one ended stays on that member, else an idle member takes it, else the one whose last read ended nearest.
+/// `of` gives, for a copy, where the last read of its member ended, and its number of commands.
 fn balance(copies: &[(u32, u64)], of: impl Fn(&(u32, u64)) -> (u64, u64)) -> usize {
     let all = || copies.iter().enumerate();
     if let Some((i, _)) = all().find(|(_, copy)| of(copy).0 == copy.1) {

@@ -1,4 +1,4 @@
-//! Which sector of which member holds a sector of the set.
+//! The address map of a set: the member and sector of each sector of the set.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,14 +8,14 @@ use seekless_base::{Bytes, SECTOR_BYTES};
 
 use super::{SetKind, SetSpec};
 
-/// Where a sector of the set lies.
+/// The place of a sector of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     /// The member, from 0 on.
     pub member: u32,
     /// Sector of the member.
     pub sector: u64,
-    /// Sectors from there on that lie together on it.
+    /// Contiguous sectors on it from there on.
     pub together: u64,
 }
 
@@ -23,7 +23,7 @@ pub struct Located {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLayout {
     spec: SetSpec,
-    /// Sectors of a chunk; of a whole member where nothing is striped.
+    /// Sectors of a chunk; of a whole member if nothing is striped.
     chunk: u64,
     /// Sectors of a member that are used.
     member: u64,
@@ -32,7 +32,7 @@ pub struct SetLayout {
 }
 
 impl SetLayout {
-    /// Over members of so many sectors each; the last part of a chunk of a member is left unused.
+    /// For members of this many sectors each; the last part of a chunk of a member stays unused.
     ///
     /// # Errors
     /// [`SetSpec::check`]'s, or the members are smaller than a chunk.
@@ -45,14 +45,14 @@ impl SetLayout {
         }
         let rows = member / chunk;
         let chunks = match spec.kind {
-            // Two copies of each, on as many places as there are.
+            // Two copies of each, on as many places as there are members.
             SetKind::Raid10 => rows * u64::from(spec.members) / 2,
             _ => rows * u64::from(spec.data_members()),
         };
         Ok(SetLayout { spec, chunk, member, sectors: chunks * chunk })
     }
 
-    /// What it was made from.
+    /// Its specification.
     pub fn spec(&self) -> &SetSpec {
         &self.spec
     }
@@ -72,7 +72,7 @@ impl SetLayout {
         Bytes(self.sectors * SECTOR_BYTES)
     }
 
-    /// Where a sector of the set lies: its first copy. Sectors beyond the set are taken for its last.
+    /// The place of a sector of the set: its first copy. Sectors beyond the set count as its last.
     pub fn locate(&self, sector: u64) -> Located {
         let sector = sector.min(self.sectors - 1);
         let (chunk, within) = (sector / self.chunk, sector % self.chunk);
@@ -129,7 +129,7 @@ impl SetLayout {
         (0..self.spec.data_members()).map(move |i| layout.data_member(stripe, i)).chain(self.parities(stripe))
     }
 
-    /// Every copy of what [`SetLayout::locate`] found: itself alone where there is no mirror.
+    /// Every copy of what [`SetLayout::locate`] found; only itself without a mirror.
     pub(super) fn copies(&self, sector: u64) -> Vec<(u32, u64)> {
         let at = self.locate(sector);
         match self.spec.kind {
@@ -146,7 +146,7 @@ impl SetLayout {
         }
     }
 
-    /// Where else what lies at this sector of a member is kept (mirrors).
+    /// The other copies of this sector of a member (mirrors).
     pub(super) fn mirrors_of(&self, member: u32, sector: u64) -> Vec<(u32, u64)> {
         match self.spec.kind {
             SetKind::Raid1 => (0..self.spec.members).filter(|&m| m != member).map(|m| (m, sector)).collect(),

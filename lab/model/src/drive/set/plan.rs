@@ -1,8 +1,9 @@
-//! What members have to do for a command on the set.
+//! The member commands for a command on the set.
 //!
 //! A plan is a sequence of phases: the commands of one phase are independent of each other, and the next
-//! phase begins when all of them are done (a write to part of a stripe reads the old data and parity first).
-//! Within a phase the ranges of a member are joined, so that no sector is read twice for one command.
+//! phase begins when all of them have ended (a write to a part of a stripe first reads the old data and
+//! parity). Within a phase the ranges of a member are joined, so that no sector is read twice for one
+//! command.
 
 use alloc::vec::Vec;
 
@@ -18,7 +19,7 @@ pub(super) struct Extent {
     pub(super) end: u64,
 }
 
-/// What is done at the same time.
+/// One phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Phase {
     pub(super) op: Op,
@@ -48,7 +49,7 @@ impl Planner<'_> {
         self.health[member as usize].writes()
     }
 
-    /// How sectors `[start, end)` of the set are read.
+    /// The reads for sectors `[start, end)` of the set.
     pub(super) fn read(&self, start: u64, end: u64, choose: Choose<'_>) -> Result<Vec<Phase>, Lost> {
         let mut extents = Vec::new();
         let mut at = start;
@@ -69,7 +70,7 @@ impl Planner<'_> {
         Ok(phases([(Op::Read, extents)]))
     }
 
-    /// What is read to know sectors of a member without reading them there.
+    /// The reads from which sectors of a member are computed without reading them there.
     fn rebuild_from(
         &self,
         member: u32,
@@ -99,7 +100,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A flush goes to every member that can be written.
+    /// A flush goes to every writable member.
     pub(super) fn flush(&self) -> Vec<Phase> {
         let members = 0..self.health.len() as u32;
         let extents =
@@ -107,7 +108,7 @@ impl Planner<'_> {
         phases([(Op::Flush, extents.collect())])
     }
 
-    /// How sectors `[start, end)` of the set are written.
+    /// The writes for sectors `[start, end)` of the set.
     pub(super) fn write(&self, start: u64, end: u64) -> Result<Vec<Phase>, Lost> {
         if matches!(self.layout.spec().kind, SetKind::Raid5 | SetKind::Raid6) {
             return self.write_with_parity(start, end);
@@ -127,8 +128,8 @@ impl Planner<'_> {
         Ok(phases([(Op::Write, extents)]))
     }
 
-    /// Stripe by stripe: a whole one is written with its parity; of a part, the old data and parity are read
-    /// first, or what else tells them.
+    /// Stripe by stripe: a whole stripe is written with its parity; for a part, the old data and parity are
+    /// read first, or whatever else gives the parity.
     fn write_with_parity(&self, start: u64, end: u64) -> Result<Vec<Phase>, Lost> {
         let layout = self.layout;
         let (chunk, data) = (layout.chunk(), u64::from(layout.spec().data_members()));
@@ -180,7 +181,7 @@ impl Planner<'_> {
         Ok(phases([(Op::Read, before), (Op::Write, writes)]))
     }
 
-    /// How sectors `[start, end)` of a member are worked out and written: one step of a rebuild.
+    /// How sectors `[start, end)` of a member are computed and written: one step of a rebuild.
     pub(super) fn rebuild(
         &self,
         member: u32,
@@ -192,7 +193,7 @@ impl Planner<'_> {
         let mut at = start;
         while at < end {
             let upto = end.min((at / self.layout.chunk() + 1) * self.layout.chunk());
-            // A place that holds nothing (the last one of an odd RAID 10) needs nothing.
+            // A place without data (the last one of an odd RAID 10) needs nothing.
             let holds =
                 self.layout.spec().kind != SetKind::Raid10 || !self.layout.mirrors_of(member, at).is_empty();
             if holds {
@@ -204,7 +205,7 @@ impl Planner<'_> {
     }
 }
 
-/// Joins each member's ranges; phases with nothing to do are left out.
+/// Joins each member's ranges; empty phases are left out.
 fn phases<const N: usize>(parts: [(Op, Vec<Extent>); N]) -> Vec<Phase> {
     let joined = |mut extents: Vec<Extent>| {
         extents.sort_unstable_by_key(|e| (e.member, e.start));

@@ -1,4 +1,4 @@
-//! One set of heads of a set of drives: a drive, what waits for room in its queue, and its own pace.
+//! One set of heads of a set of drives: a drive, the commands waiting for its queue, and its speed.
 
 use alloc::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::{Command, Completion, Drive, DriveSpec, Op};
 
-/// What one spindle of a set did.
+/// Counters of one spindle of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpindleStats {
     /// Read commands completed.
@@ -33,16 +33,16 @@ pub struct SpindleStats {
 pub(super) struct Spindle {
     drive: Drive,
     pace: Pace,
-    /// What the drive's queue has no room for, oldest first.
+    /// Commands for which the drive's queue has no room, oldest first.
     waiting: VecDeque<Command>,
-    /// Commands not completed, waiting ones included.
+    /// Commands that have not ended, waiting ones included.
     pub(super) pending: usize,
-    /// Where the read submitted last ends, in sectors of the member: what md goes by when it chooses between
+    /// Where the last submitted read ends, in sectors of the member: md's criterion in the choice between
     /// mirrors.
     pub(super) read_end: u64,
     pub(super) stats: SpindleStats,
     busy_since: Option<Nanos>,
-    /// When the drive's next completion is due, on the set's clock, while it is known.
+    /// When the drive's next completion is due, on the set's clock, if known.
     next: Option<Option<Nanos>>,
 }
 
@@ -69,7 +69,7 @@ impl Spindle {
         }
     }
 
-    /// When [`Spindle::complete`] has something to say.
+    /// When [`Spindle::complete`] will return something.
     pub(super) fn next(&mut self) -> Option<Nanos> {
         if self.next.is_none() {
             self.next = Some(self.drive.next_completion().map(|at| self.pace.ours(at)));
@@ -110,7 +110,7 @@ impl Spindle {
         self.drive.write_time()
     }
 
-    /// Takes back what the drive has not been given yet.
+    /// Takes back the commands that the drive does not have yet.
     pub(super) fn withdraw(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.pending -= self.waiting.len();
         core::mem::take(&mut self.waiting).into_iter()
@@ -138,7 +138,7 @@ impl Spindle {
     }
 }
 
-/// The drive's clock against the set's: the same, or slower by a factor since a moment.
+/// The drive's clock relative to the set's: the same, or slower by a factor since some time.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     ours: u64,
@@ -153,9 +153,9 @@ impl Pace {
         Nanos(self.its + passed)
     }
 
-    /// The same back, and not too early.
+    /// The inverse, and not too early.
     fn ours(&self, its: Nanos) -> Nanos {
-        // What began before the pace changed is no longer known to the nanosecond.
+        // A command that began before the speed changed is no longer known to the nanosecond.
         let passed = its.0.saturating_sub(self.its);
         if self.factor == 1.0 {
             return Nanos(self.ours.saturating_add(passed));

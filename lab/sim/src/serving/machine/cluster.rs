@@ -44,7 +44,7 @@ struct Cluster<'a> {
     plan: &'a Node,
     catalogue: &'a Catalogue,
     ring: Ring,
-    /// By their numbers less one; one that was killed is none.
+    /// By their numbers less one; `None`: killed.
     nodes: Vec<Option<Machine<'a>>>,
     /// Nodes the balancer sends requests to.
     up: u32,

@@ -68,25 +68,25 @@ enum Ev {
     Tick(u32, u64),
     /// A folder has been listed, for the engine of this number.
     Listed(u32, u32),
-    /// Files ahead are looked through.
+    /// Files ahead are checked.
     NextFiles(u32),
-    /// A step of a disk's file set has ended: its request, and whether its bytes came.
+    /// A step of a disk's file set has ended: its request, and whether its bytes were read.
     StepEnded(u32, u64, bool),
     /// The reader of a disk's file set has taken a range.
     TookRange(u32, u32),
-    /// The machine's memory is told.
+    /// The machine's memory is reported.
     Memory(u32),
     /// A download has taken a block.
     Took(u32, u64),
-    /// A read past the page cache has come further.
+    /// A read past the page cache has made progress.
     Past(u64),
     /// A writer calls `write`.
     Write(u32),
-    /// The flusher of a disk looks for old pages.
+    /// The flusher of a disk checks for old pages.
     Flusher(u32),
-    /// The engine's driver looks at what waits to be written to a disk.
+    /// The engine's driver checks what waits to be written to a disk.
     SeeWrites(u32),
-    /// The warm-up is over.
+    /// The warm-up has ended.
     Zero,
 }
 
@@ -107,32 +107,32 @@ struct Connection {
     phase: Phase,
     pool: u32,
     thread: u32,
-    /// Which request of this client; answers to an older one are stale.
+    /// Number of the request of this client; answers to an older one are ignored.
     serial: u32,
     file: u32,
     local: usize,
     size: u64,
-    /// What is still to be done for the request after the range under way.
+    /// The ranges of the request after the current one.
     steps: std::vec::IntoIter<Step>,
-    /// The range under way ends at `end`; everything before `at` is in the socket, or with the handler.
+    /// The current range ends at `end`; everything before `at` is in the socket, or was given to the handler.
     at: u64,
     end: u64,
     /// Bytes of the answer.
     answer: u64,
-    /// Bytes the request reads, and the disk time for them if all were known beforehand.
+    /// Bytes that the request reads, and the disk time for them if all were known beforehand.
     known: Known,
-    /// Its first byte is the first of a file.
+    /// Whether its first byte is the first of a file.
     at_head: bool,
     call_start: u64,
     call_end: u64,
     call_began: Nanos,
     turn_start: u64,
-    /// The call under way hands over nothing behind this.
+    /// The current call hands over no byte behind this.
     reach: u64,
-    /// Next page the call looks at.
+    /// Next page that the call checks.
     page: u64,
     unit_end: u64,
-    /// End of the call under way, while the shim reads a longer range first.
+    /// End of the current call, while the shim reads a longer range first.
     pread: Option<u64>,
     /// Open files of the request, and which of them is read now.
     files: Vec<OpenFile>,

@@ -1,23 +1,23 @@
 //! Programs beside the load that write, and the kernel's side of their writes: dirty pages, writeback, the
 //! journal.
 //!
-//! A program writes a file from end to end, over and over; after every so many bytes it may call `fsync`. It
-//! keeps to its rate over the whole run: what it was late with, it writes as soon as it may. A recorder is
-//! several programs: cameras, whose data come at their rate and are lost where a camera's buffer is full
-//! ([`seekless_model::workload::recorder`]), and a journal, of which a page is written over and synced by
-//! `fdatasync` every so often. Pages take part in the page cache, and are dirty until they are written back:
+//! A program writes a file from end to end, over and over, and may call `fsync` after a number of bytes. It
+//! keeps to its rate over the whole run: what was delayed, it writes as soon as it may. A recorder is several
+//! programs: cameras, whose data arrive at their rate and are lost if a camera's buffer is full
+//! ([`seekless_model::workload::recorder`]), and a journal, of which a page is overwritten and synced by
+//! `fdatasync` at an interval. Pages are in the page cache, and are dirty until they are written back:
 //!
-//! - While more than 10 % of memory is dirty, the flusher writes back; so it does where a page has been dirty
-//!   for 30 s, at which it looks every 5 s (`dirty_background_ratio`, `dirty_expire_centisecs`,
+//! - While more than 10 % of memory is dirty, the flusher writes back. It also does so if a page has been
+//!   dirty for 30 s, which it checks every 5 s (`dirty_background_ratio`, `dirty_expire_centisecs`,
 //!   `dirty_writeback_centisecs`). It writes 4 MiB of a file at a time (`MIN_WRITEBACK_PAGES`), in the
-//!   largest requests, and has no more of them at once than [`Disk::writes_max`](super::Disk::writes_max).
+//!   largest requests, and has at most [`Disk::writes_max`](super::Disk::writes_max) of them at once.
 //! - A program that writes waits above the middle of 10 % and 20 % (`dirty_ratio`), which keeps it at the
 //!   rate of writeback (`balance_dirty_pages`). How the kernel spreads that wait is not modelled.
-//! - `fsync` writes back all of the file, waits for it, and commits: blocks of the journal, a flush of the
-//!   drive's write cache, the commit record, a flush (jbd2 with barriers, and drives that take no FUA, as
-//!   libata leaves it off). A drive without a write cache has no flushes. Programs that come to their commit
-//!   while another one goes on have the next one together. `fdatasync` of what was there before needs the
-//!   file written back and a flush.
+//! - `fsync` writes back the whole file, waits for it, and commits: blocks of the journal, a flush of the
+//!   drive's write cache, the commit record, a flush (jbd2 with barriers, and drives without FUA, which
+//!   libata leaves off). A drive without a write cache has no flushes. Programs that reach their commit while
+//!   another one is in progress share the next one. `fdatasync` of existing bytes needs only the file's
+//!   writeback and a flush.
 //!
 //! Documentation: `admin-guide/sysctl/vm.rst`, `block/writeback_cache_control.rst`,
 //! `filesystems/ext4/journal.rst` of Linux.

@@ -1,17 +1,16 @@
-//! Caches of fixed-size blocks: which block leaves when another comes in.
+//! Caches of fixed-size blocks, and their replacement policies.
 //!
-//! A [`Cache`] holds block numbers, not data. It knows of each block whether it is already here or still on
-//! its way ([`Cache::ready`]), whether a prefetcher brought it and nobody asked for it yet (so that its
-//! eviction counts as an unused prefetch), and, for prefetchers that keep notes on blocks (SARC, AMP), a
-//! number and marks.
+//! A [`Cache`] holds block numbers, not data. For each block it knows whether it has arrived or is being read
+//! ([`Cache::ready`]), whether it was prefetched and not requested yet (so that its eviction counts as an
+//! unused prefetch), and, for prefetchers that keep notes on blocks (SARC, AMP), a number and marks.
 //!
-//! Replacement policies, one a file: [`Replacement::Lru`], [`Replacement::Sarc`] (two lists, SEQ and RANDOM),
-//! [`Replacement::Arc`]. DU ("demote") is not a policy of its own but an order to a cache, [`Cache::demote`]:
-//! such a block leaves before all others, whatever the policy.
+//! Replacement policies, one in each file: [`Replacement::Lru`], [`Replacement::Sarc`] (two lists, SEQ and
+//! RANDOM), [`Replacement::Arc`]. DU ("demote") is not a policy but an order to a cache, [`Cache::demote`]: a
+//! demoted block leaves before all others, whatever the policy.
 //!
-//! Space is taken when a block is asked for, as in a page cache, not when it arrives. A block on its way may
-//! be evicted like any other (a cache smaller than what is in flight must still work); its fetch then ends
-//! without leaving anything behind.
+//! Space is reserved when a block is requested, as in a page cache, not when it arrives. A block that is
+//! being read may be evicted like any other (a cache smaller than the blocks in flight must still work); its
+//! fetch then ends without leaving anything in the cache.
 
 mod arc;
 mod index;

@@ -1,26 +1,26 @@
-//! Steer: our coordinator. A reader that waits comes first; everything else is tried, measured and kept only
-//! if it pays.
+//! Steer: our coordinator. A waiting reader comes first; everything else is tried, measured and kept only if
+//! it helps.
 //!
-//! PFC gains where the lower level's prefetching is a burden, and loses where it was of use: a sequential
-//! reader whose upper level asks for little at a time needs the lower level to run ahead, and a lower cache
-//! much larger than the upper one is worth filling. No rule on sizes and queues tells the two apart, since it
-//! depends on the disk, the load and the network. Steer therefore does two things.
+//! PFC gains where the lower level's prefetching harms, and loses where it helps: a sequential reader whose
+//! upper level requests little at a time needs the lower level to run ahead, and a lower cache much larger
+//! than the upper one is worth filling. No rule on sizes and queues tells the two apart, because it depends
+//! on the disk, the load and the network. Steer therefore does two things.
 //!
-//! 1. *Demand first.* What the upper level asked for and what the native prefetcher adds go to the disk as
-//!    two requests, one behind the other. Nobody waits for the transfer of blocks nobody asked for (32 blocks
-//!    of 4 KiB are 8 ms on the drive of the PFC paper); the second request needs no seek, since the heads are
-//!    there. Contents of the caches stay what they were. Under a backlog the scheduler below merges the two
-//!    after all: then the disk's time is worth more than anybody's wait.
-//! 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (as they are),
-//!    [`Treatment::Pfc`] (PFC's bypass and readmore) and [`Treatment::Past`] (everything goes past the native
-//!    side, which then fetches nothing ahead). Two things are measured: how long readers waited for an answer
-//!    on the mean, and how much of the time a reader waited at all, each moment counted once. The first tells
-//!    ways apart while the disk keeps up; the second when it does not, because the first then tells how long
-//!    the queue is and the second how fast it moves. Who waits, and that nobody waits for what the upper
-//!    level reads ahead unless it comes late, the module `waits` finds out: measured by all answers alike, a
-//!    way that answers read-ahead at once and lets readers queue behind it looked best. The product of the
-//!    two decides. The best is kept for a growing while, then all are tried again, forwards and backwards, so
-//!    that a load that rises or falls meanwhile favours none. A trial that goes badly is broken off.
+//! 1. 1. *Demand first.* The blocks that the upper level requested and those that the native prefetcher adds
+//!    go to the disk as two requests, one behind the other. So no reader waits for the transfer of
+//!    unrequested blocks (32 blocks of 4 KiB are 8 ms on the drive of the PFC paper); the second request
+//!    needs no seek, because the heads are there. The contents of the caches do not change. Under a backlog
+//!    the scheduler below merges the two: then the disk's time is worth more than a wait.
+//! 2. 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (unchanged),
+//!    [`Treatment::Pfc`] (PFC's bypass and readmore) and [`Treatment::Past`] (everything bypasses the native
+//!    side, which then fetches nothing ahead). Two values are measured: the mean wait of readers for an
+//!    answer, and the share of the time in which any reader waited, each moment counted once. The first
+//!    distinguishes the ways while the disk keeps up. The second does when it does not, because the first
+//!    then measures the length of the queue and the second its speed. The module `waits` finds out which
+//!    requests have a waiting reader: measured by all answers alike, a way that answers read-ahead at once
+//!    and lets readers queue behind it looked best. The product of the two decides. The best way is kept for
+//!    a growing time, then all are tried again, forwards and backwards, so that a load that rises or falls
+//!    meanwhile favours none. A trial that goes badly is broken off.
 //!
 //! What a trial costs must not exceed what it can gain. So the native way is in force for as long as any is
 //! kept before the first trial, and a way displaces it only if it is better by [`SteerParams::margin`] and by

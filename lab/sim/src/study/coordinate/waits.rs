@@ -1,15 +1,15 @@
-//! How long the level above waited for an answer, as far as the requests tell.
+//! How long the level above waited for an answer, as far as its requests show.
 //!
-//! When the upper level reads ahead, most of its requests are waited for by nobody, and an answer that takes
-//! long harms nobody as long as it comes before the reader does. Requests do not say which they are, but
-//! their addresses do:
+//! When the upper level reads ahead, no reader waits for most of its requests, and a late answer does no harm
+//! as long as it comes before the reader needs it. Requests do not say which kind they are, but their
+//! addresses do:
 //!
 //! - A request that does not continue a run was a miss of a reader, which waits until it is answered.
-//! - One that begins where an earlier one ended is the upper level's read-ahead. Nobody waits, until the next
-//!   request of the run comes: the upper level asks for it when its reader has reached what this one was to
-//!   bring. If this one is not answered by then, the reader waits from that moment.
+//! - A request that begins where an earlier one ended is the upper level's read-ahead. No reader waits until
+//!   the next request of the run comes: the upper level sends that when its reader has reached the blocks of
+//!   this one. If this one is not answered by then, the reader waits from that moment.
 //!
-//! An upper level that does not read ahead waits for everything; that it must be told ([`Waits::new`]).
+//! An upper level that does not read ahead waits for everything; [`Waits::new`] must be told so.
 //!
 //! Ends of runs are kept in a table of fixed size in which a newer run may take the place of an older one;
 //! what is forgotten counts as a miss if it is asked for again, and as not waited for if it was read-ahead.

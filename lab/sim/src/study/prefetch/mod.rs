@@ -1,14 +1,14 @@
 //! Native sequential prefetchers of one cache level (PFC, section 2.2): what to fetch ahead of a request.
 //!
-//! A prefetcher is told of every block that is hit ([`Prefetcher::hit`]) and of every request that reaches
-//! its level, after the cache was looked up ([`Prefetcher::access`]). It answers with at most one run of
-//! blocks, and writes its notes when they have entered the cache ([`Prefetcher::entered`]). It also hears of
-//! unused blocks that reached the end of the cache ([`Prefetcher::replaced`]). It never sees time: the
-//! two-level study has none at this place.
+//! A prefetcher is notified of every block that is hit ([`Prefetcher::hit`]) and of every request that
+//! reaches its level, after the cache was looked up ([`Prefetcher::access`]). It returns at most one run of
+//! blocks, and stores its notes when they have entered the cache ([`Prefetcher::entered`]). It is also
+//! notified of unused blocks that reached the end of the cache ([`Prefetcher::replaced`]). It does not use
+//! time, which does not exist at this place of the two-level study.
 //!
-//! The level drops from the run what it already holds, sends a run that directly continues the missing blocks
-//! together with them as one request (that is what a synchronous prefetch is), and everything else as a
-//! request of its own that nobody waits for.
+//! The level removes from the run what it already has, sends a run that directly continues the missing blocks
+//! together with them as one request (a synchronous prefetch), and everything else as a separate request
+//! without a waiting reader.
 //!
 //! One algorithm a file: [`ra`], [`linux`], [`sarc`], [`amp`].
 

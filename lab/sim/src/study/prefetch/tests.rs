@@ -102,7 +102,8 @@ fn the_kernels_linux_doubles_while_sequential_and_starts_over_elsewhere() {
     let ahead = level.requests(&blocks);
     let started: Vec<(u64, (u64, u64))> =
         blocks.iter().zip(ahead).filter_map(|(block, run)| run.map(|run| (*block, run))).collect();
-    // 0 is not sequential yet: 3 blocks. 1 is in the newest group: 6 more. 4 reaches that group: 12. And so on to 32.
+    // 0 is not sequential yet: 3 blocks. 1 is in the newest group: 6 more. 4 reaches that group: 12. And so
+    // on to 32.
     assert_eq!(
         started,
         [(0, (1, 3)), (1, (4, 9)), (4, (10, 21)), (10, (22, 45)), (22, (46, 77)), (46, (78, 109))]
@@ -122,9 +123,10 @@ fn the_kernels_linux_takes_a_long_request_as_its_own_prefetch() {
 #[test]
 fn pfcs_linux_starts_a_group_on_a_read_anywhere_in_the_window() {
     let mut level = linux(linux::LinuxRule::Window);
-    // 0: a restart, 1..=3. 1 is in the window: 6 more, 4..=9. 2 is in the group before the newest, which is part of the
-    // window: 12 more, 10..=21. The window is now 4..=21, and 3 is before it: a restart, whose 4..=6 are cached. 4 is in
-    // that group: 7..=12 are cached. 5 is in the window: 12 more from 13 on, of which 22..=24 are not cached.
+    // 0: a restart, 1..=3. 1 is in the window: 6 more, 4..=9. 2 is in the group before the newest, which is
+    // part of the window: 12 more, 10..=21. The window is now 4..=21, and 3 is before it: a restart, whose
+    // 4..=6 are cached. 4 is in that group: 7..=12 are cached. 5 is in the window: 12 more from 13 on, of
+    // which 22..=24 are not cached.
     let ahead = level.requests(&[0, 1, 2, 3, 4, 5]);
     assert_eq!(ahead, [Some((1, 3)), Some((4, 9)), Some((10, 21)), None, None, Some((22, 24))]);
 }
@@ -350,8 +352,8 @@ fn algorithms() -> Vec<Algorithm> {
 }
 
 proptest! {
-    /// Whatever is asked for: a run begins behind the request, ends where it should, is bounded, and its mark lies within
-    /// or at the request; AMP keeps g below p, and p within its limit.
+    /// Whatever is asked for: a run begins behind the request, ends where it should, is bounded, and its mark
+    /// lies within or at the request; AMP keeps g below p, and p within its limit.
     #[test]
     fn runs_lie_ahead_and_are_bounded(
         which in 0_usize..7,

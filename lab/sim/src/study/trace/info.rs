@@ -1,4 +1,4 @@
-//! What a trace is like: requests, read share, sequential share, footprint, and two plots.
+//! Statistics of a trace: requests, read share, sequential share, footprint, and two plots.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,10 +10,10 @@ use super::source::TraceSource;
 
 /// A request is sequential if it begins where one of this many last requests of its file or device ended.
 const RUNS: usize = 64;
-/// Points of a plot, at most.
+/// Maximum number of points of a plot.
 const POINTS: usize = 2000;
-/// Footprint is counted exactly up to this many blocks (about half a gigabyte of memory), then refused: a guess passed
-/// off as a count would be worse.
+/// Maximum footprint, in blocks, that is counted (about half a gigabyte of memory); a larger one is not
+/// reported, because an estimate would look like a count.
 const FOOTPRINT_BLOCKS_MAX: usize = 1 << 26;
 
 /// Summary of a trace.
@@ -25,11 +25,11 @@ pub struct Info {
     pub reads: u64,
     /// Requests that begin where one of the last 64 of the same file or device ended.
     pub sequential: u64,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// Blocks asked for, with repetition.
+    /// Requested blocks, with repetitions.
     pub block_requests: u64,
-    /// Different blocks; `None` beyond 2^26.
+    /// Number of different blocks; `None` beyond 2^26.
     pub footprint_blocks: Option<u64>,
     /// Devices or files.
     pub contexts: u64,
@@ -130,8 +130,8 @@ impl Info {
         })
     }
 
-    /// Where requests go over the course of the trace, in characters: a row a part of the address space (devices one
-    /// above the other), a column a part of the trace.
+    /// The places of requests over the course of the trace, in characters: a row is a part of the address
+    /// space (devices one above the other), a column a part of the trace.
     pub fn plot(&self, width: usize, height: usize) -> String {
         let Some(last) = self.places.last() else { return String::new() };
         let devices = self.places.iter().map(|p| p.2).max().unwrap_or(0) as usize + 1;

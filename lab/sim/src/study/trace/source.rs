@@ -1,4 +1,4 @@
-//! Where block requests come from: a trace file, or a generator.
+//! The source of block requests: a trace file, or a generator.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use seekless_model::workload::trace::{Format, Op, Options, Reader, Record};
 
 use crate::study::twolevel::{BlockRequest, DEVICE_SHIFT, DEVICES_MAX, REQUEST_BLOCKS_MAX};
 
-/// What becomes of writes.
+/// How writes are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
     /// They touch their blocks like reads.
@@ -21,16 +21,16 @@ pub enum Writes {
     Skip,
 }
 
-/// A trace to be replayed.
+/// A trace to replay.
 #[derive(Clone, Debug)]
 pub struct SourceSpec {
     /// A file (`-` for standard input), or `gen:KIND`.
     pub file: PathBuf,
-    /// Its format; guessed from the name where possible.
+    /// Its format; guessed from the name if possible.
     pub format: Option<Format>,
-    /// How lines are read.
+    /// How lines are parsed.
     pub options: Options,
-    /// What becomes of writes.
+    /// How writes are treated.
     pub writes: Writes,
     /// Scale of a generated trace.
     pub scale: f64,
@@ -52,13 +52,13 @@ pub struct TraceSource {
     pub format: String,
     /// Whether its requests have times.
     pub timed: bool,
-    /// How far a file has been read; nothing of a generated trace.
+    /// How far a file has been read; `None` for a generated trace.
     pub progress: Progress,
     writes: Writes,
     block_bytes: u64,
-    /// Requests handed out.
+    /// Number of requests returned.
     pub requests: u64,
-    /// Writes left out.
+    /// Number of writes left out.
     pub writes_skipped: u64,
 }
 
@@ -66,7 +66,7 @@ impl TraceSource {
     /// Opens a trace.
     ///
     /// # Errors
-    /// The file cannot be read, its format is not known, the generator is not.
+    /// The file cannot be read, its format is unknown, or the generator is unknown.
     pub fn open(spec: &SourceSpec) -> Result<TraceSource, Fault> {
         let (writes, block_bytes) = (spec.writes, spec.block_bytes);
         let name = spec.file.to_string_lossy();
@@ -112,10 +112,10 @@ impl TraceSource {
         })
     }
 
-    /// The next record, writes included or not as asked.
+    /// The next record; writes are included as requested.
     ///
     /// # Errors
-    /// A line that does not fit (unless lenient), unreadable or truncated input, a file without a request.
+    /// A malformed line (unless lenient), unreadable or truncated input, a file without a request.
     pub fn next_record(&mut self) -> Result<Option<Record>, Fault> {
         loop {
             let record = match &mut self.records {
@@ -151,7 +151,8 @@ impl TraceSource {
         }
     }
 
-    /// A record in blocks of the caches; a very long one in several pieces is not needed by any known trace and refused.
+    /// A record in blocks of the caches. A very long one would need several pieces; no known trace has one,
+    /// so it is refused.
     ///
     /// # Errors
     /// Too many devices, too many blocks in one request.
@@ -186,7 +187,7 @@ impl TraceSource {
         })
     }
 
-    /// Lines skipped by a lenient reader, and the first of them.
+    /// Number of lines that a lenient reader skipped, and the first of them.
     pub fn skipped(&self) -> (u64, Option<String>) {
         match &self.records {
             Records::File { reader, .. } => {

@@ -1,21 +1,23 @@
-//! What lies below the lowest cache: a block scheduler and a drive, or nothing that takes time.
+//! The device below the lowest cache: a block scheduler and a drive, or a device that takes no time.
 
 use seekless_base::{Lba, Nanos, SECTOR_BYTES};
 use seekless_model::drive::{Command, Drive, DriveSpec, Op};
 
 use super::scheduler::{Deadline, DiskRequest, Queued, Turns};
 
-/// Largest request merging makes, bytes: `max_sectors_kb` of Linux 2.6.
+/// Maximum length of a merged request in bytes: `max_sectors_kb` of Linux 2.6.
 const MERGED_BYTES_MAX: u64 = 512 << 10;
-/// Waiting requests from which on everything merges: with so many behind it, a request saved is worth more than an answer
-/// a few milliseconds sooner.
+/// Number of waiting requests from which on everything merges: with this many, saving a request is worth more
+/// than an answer a few milliseconds earlier.
 const BACKLOG: u64 = 4;
-/// Bits of a block key that number the block within its device; the device is above. 2^40 blocks of 4 KiB are 4 PiB.
+/// Bits of a block key that number the block within its device; the device is above. 2^40 blocks of 4 KiB are
+/// 4 PiB.
 pub const DEVICE_SHIFT: u32 = 40;
-/// Devices of one trace, at most: the rest of a 64-bit key, less one so that no key is the largest number.
+/// Maximum number of devices in one trace: the rest of a 64-bit key, less one so that no key is the largest
+/// number.
 pub const DEVICES_MAX: u64 = (1 << (64 - DEVICE_SHIFT)) - 1;
 
-/// Counts of the disk side.
+/// Counters of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Reads the drive carried out, after merging.
@@ -24,13 +26,13 @@ pub struct DiskCounts {
     pub blocks: u64,
     /// Writes it took, after merging.
     pub writes: u64,
-    /// Blocks of these.
+    /// Blocks of these writes.
     pub written: u64,
-    /// Time in which its heads went to what was written, and wrote it, by the last command.
+    /// Time in which its heads moved to what was written, and wrote it, up to the last command.
     pub write_time: Nanos,
-    /// Time with a command. Its write cache is emptied beside that too.
+    /// Time with a command. The write cache is emptied outside of it too.
     pub busy: Nanos,
-    /// Longest queue met.
+    /// Longest queue seen.
     pub queue_max: u64,
 }
 
@@ -47,7 +49,7 @@ impl DiskCounts {
 
 #[derive(Debug)]
 enum Below {
-    /// Everything is there at once: for counts, where time is of no interest.
+    /// Everything arrives at once: for counts, if time does not matter.
     Instant,
     Drive(Box<Spinning>),
 }
@@ -62,7 +64,7 @@ struct Spinning {
     current: Option<(DiskRequest, Nanos)>,
     sectors_per_block: u64,
     blocks: u64,
-    /// Devices that divide the drive; 0: not known.
+    /// Number of devices that divide the drive; 0: not known.
     devices: u64,
 }
 
@@ -73,13 +75,13 @@ pub(super) struct ScheduledDrive {
     pub(super) counts: DiskCounts,
 }
 
-/// What submitting a fetch led to.
+/// The result of submitting a fetch.
 pub(super) enum Submitted {
-    /// It is there already.
+    /// It has arrived already.
     Done,
-    /// It waits, on its own.
+    /// It waits as a request of its own.
     Alone,
-    /// It waits together with this fetch, behind which the caller must chain it.
+    /// It waits together with this fetch; the caller must chain it behind that.
     Merged(u32),
 }
 
@@ -88,7 +90,7 @@ impl ScheduledDrive {
         ScheduledDrive { below: Below::Instant, counts: DiskCounts::default() }
     }
 
-    /// A drive at rest; `block_bytes` is a multiple of 512, `devices` that of [`super::SystemSpec`].
+    /// An idle drive; `block_bytes` is a multiple of 512, `devices` is that of [`super::SystemSpec`].
     pub(super) fn new(spec: &DriveSpec, block_bytes: u64, devices: u64) -> ScheduledDrive {
         let drive = Drive::new(spec);
         let sectors_per_block = (block_bytes / SECTOR_BYTES).max(1);
@@ -108,12 +110,13 @@ impl ScheduledDrive {
         ScheduledDrive { below: Below::Drive(Box::new(spinning)), counts: DiskCounts::default() }
     }
 
-    /// A fetch of the blocks with keys `first..=last`; one `apart` merges only with its like unless there is a backlog.
+    /// A fetch of the blocks with keys `first..=last`. If `apart`, it merges only with fetches that are
+    /// `apart` too, unless there is a backlog.
     pub(super) fn submit(&mut self, now: Nanos, run: (u64, u64), fetch: u32, apart: bool) -> Submitted {
         self.enter(now, run, fetch, apart, Op::Read)
     }
 
-    /// The blocks with keys `first..=last` are written; `fetch` hears when the drive has them.
+    /// The blocks with keys `first..=last` are written; `fetch` is notified when the drive has them.
     pub(super) fn write(&mut self, now: Nanos, run: (u64, u64), fetch: u32) -> Submitted {
         self.enter(now, run, fetch, false, Op::Write)
     }
@@ -143,7 +146,7 @@ impl ScheduledDrive {
         }
     }
 
-    /// When the request under way ends.
+    /// When the current request ends.
     #[inline]
     pub(super) fn next_completion(&self) -> Option<Nanos> {
         match &self.below {
@@ -152,7 +155,7 @@ impl ScheduledDrive {
         }
     }
 
-    /// Ends the request under way, at its time, and starts the next. Returns the first of its fetches.
+    /// Ends the current request, at its time, and starts the next. Returns the first of its fetches.
     pub(super) fn complete(&mut self) -> Option<u32> {
         let Below::Drive(s) = &mut self.below else { return None };
         let (request, at) = s.current.take()?;
@@ -171,12 +174,12 @@ impl ScheduledDrive {
         let sectors = ((end - request.first) * s.sectors_per_block).min(u64::from(u32::MAX)) as u32;
         let lba = Lba(request.first * s.sectors_per_block);
         let command = Command { id: 0, op, lba, sectors: sectors.max(1) };
-        // One command at a time, so the drive's queue has room; its own end is known at once.
+        // One command at a time, so the drive's queue has room, and its end is known at once.
         let end = match s.drive.submit(now, command) {
             Ok(()) => s.drive.next_completion().unwrap_or(now).max(now),
             Err(_) => now,
         };
-        // Takes the completion out of the drive; its time is told again when the next command comes.
+        // Takes the completion out of the drive, which returns its time again with the next command.
         while s.drive.poll(end).is_some() {}
         self.counts.add(op, blocks);
         self.counts.write_time = s.drive.write_time();
@@ -186,10 +189,10 @@ impl ScheduledDrive {
 }
 
 impl Spinning {
-    /// Disk address, in blocks, of a block key. Devices of a known number have equal parts of the drive, one behind
-    /// the other; else they begin spread over it by the golden ratio. An address beyond the drive's end starts again
-    /// at its beginning: runs stay runs, distances stay distances, and a trace of a larger disk can be replayed.
-    /// What is one block in a cache is never two.
+    /// Disk address, in blocks, of a block key. A known number of devices have equal parts of the drive, one
+    /// behind the other; otherwise their starts are spread over it by the golden ratio. An address beyond the
+    /// drive's end continues at its beginning: runs stay runs, distances stay distances, and a trace of a
+    /// larger disk can be replayed. One block in a cache is always one block on the disk.
     fn address(&self, key: u64) -> u64 {
         const GOLDEN: f64 = 0.618_033_988_749_894_9;
         let device = key >> DEVICE_SHIFT;
@@ -220,7 +223,7 @@ mod tests {
         assert_eq!((starts[0], starts[23]), (0, blocks / 24 * 23));
         assert!(starts.windows(2).all(|pair| pair[1] - pair[0] == blocks / 24));
         assert_eq!(address(24, 5, 77).0, starts[5] + 77, "runs stay runs");
-        // The devices of a trace of any number are spread by the golden ratio.
+        // The devices of a trace with an unknown number are spread by the golden ratio.
         assert_eq!(address(0, 1, 0).0, (0.618_033_988_749_894_9 * blocks as f64) as u64);
     }
 }

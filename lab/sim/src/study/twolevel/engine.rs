@@ -1,13 +1,14 @@
 //! The event loop of the two-level study: requests go down through the levels, blocks come up.
 //!
-//! A request is looked up in the top level at its arrival. What is missing becomes *fetches*, runs of blocks asked of the
-//! level below, where the same happens (after that level's coordinator has had its say), down to the disk. Going
-//! down takes no time; a level answers a fetch when all its blocks are there, and the answer takes alpha + beta x
-//! blocks on the network. A request completes when all blocks it asked for have come; what was fetched ahead
-//! together with them in one request comes with them, as one read of a disk or of a network file does.
+//! A request is looked up in the top level at its arrival. Missing blocks become *fetches*, runs of blocks
+//! requested from the level below, where the same happens (after the decision of that level's coordinator),
+//! down to the disk. Going down takes no time. A level answers a fetch when all its blocks have arrived, and
+//! the answer takes alpha + beta x blocks on the network. A request completes when all its blocks have come.
+//! Blocks that were fetched ahead in the same request come together with them, as in one read of a disk or of
+//! a network file.
 //!
-//! Determinism: one heap ordered by time and then by order of creation, no threads, no hash map iterated over, no
-//! clock, no randomness.
+//! Determinism: one heap ordered by time and then by order of creation, no threads, no hash map iterated
+//! over, no clock, no randomness.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,40 +27,40 @@ use super::system::{BlockRequest, LevelSpec, Network, Pacing, ServiceRules, Syst
 const NIL: u32 = u32::MAX;
 /// Number of a device's last block within it.
 const DEVICE_LAST: u64 = (1 << DEVICE_SHIFT) - 1;
-/// Longest request or prefetch taken in one piece, blocks (4 GiB of 4 KiB blocks): nothing real is longer.
+/// Maximum length of a request or prefetch in blocks (4 GiB of 4 KiB blocks); real ones are shorter.
 pub const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
 /// Longest response time kept in the histogram, microseconds (about 11 days); longer ones count as this.
 const RESPONSE_US_MAX: u64 = 1_000_000_000_000;
 
-/// Counts of one level.
+/// Counters of one level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LevelCounts {
     /// Requests that reached it.
     pub requests: u64,
-    /// Blocks they asked for.
+    /// Blocks that they requested.
     pub blocks: u64,
-    /// Of these, found by the native cache, here or on their way.
+    /// Of these, found by the native cache, in memory or being fetched.
     pub hits: u64,
-    /// Hits that had to wait because the block was still on its way (part of `hits`).
+    /// Hits that had to wait because the block was still being fetched (part of `hits`).
     pub late_hits: u64,
-    /// Blocks a coordinator bypassed that were found all the same, without the native side hearing of it.
+    /// Blocks that a coordinator bypassed and that were found all the same, without the native side noticing.
     pub silent_hits: u64,
-    /// Blocks the native cache did not have.
+    /// Blocks that the native cache did not have.
     pub misses: u64,
-    /// Blocks a coordinator bypassed that were not cached and went straight through.
+    /// Blocks that a coordinator bypassed, that were not cached and were read from below.
     pub bypassed: u64,
     /// Blocks fetched ahead by the native prefetcher.
     pub prefetched: u64,
-    /// Blocks fetched ahead because a coordinator asked for more.
+    /// Blocks fetched ahead because a coordinator requested more.
     pub readmore: u64,
-    /// Blocks fetched ahead that were evicted or left at the end without anybody having asked for them.
+    /// Blocks fetched ahead that were evicted, or left at the end, without having been requested.
     pub unused: u64,
     /// Requests it sent to the level below.
     pub fetches: u64,
 }
 
 impl LevelCounts {
-    /// Share of blocks found here, silently or not; 0 if none was asked for.
+    /// Share of blocks found here, silently or not; 0 if none was requested.
     pub fn hit_ratio(&self) -> f64 {
         if self.blocks == 0 { 0.0 } else { (self.hits + self.silent_hits) as f64 / self.blocks as f64 }
     }
@@ -70,7 +71,7 @@ impl LevelCounts {
 pub struct RunOutcome {
     /// From the application down.
     pub levels: Vec<LevelCounts>,
-    /// Which way through PFC's algorithm 2 requests took, at each level that has PFC before it.
+    /// Which branch of PFC's algorithm 2 requests took, at each level with PFC in front of it.
     pub pfc: Vec<Option<PfcCounts>>,
     /// The disk.
     pub disk: DiskCounts,
@@ -84,11 +85,11 @@ pub struct RunOutcome {
     pub writes: WriteCounts,
     /// When the last request completed.
     pub end: Nanos,
-    /// Memory of all caches and what belongs to them, bytes.
+    /// Memory of all caches and their data structures, bytes.
     pub memory_bytes: u64,
 }
 
-/// What was written.
+/// Counters of writes.
 #[derive(Clone, Debug)]
 pub struct WriteCounts {
     /// Writes completed.
@@ -105,12 +106,13 @@ struct Level {
     prefetcher: Prefetcher,
     coordinator: Coordinator,
     counts: LevelCounts,
-    /// Runs of blocks the present request lacks; kept to spare an allocation a request.
+    /// Runs of missing blocks of the current request; kept to save an allocation for each request.
     missing: Vec<(u64, u64)>,
 }
 
 impl Level {
-    /// Takes room for the blocks `from..=to` that a fetch brings, those behind `last` unasked, and notes on them what was planned.
+    /// Reserves space for the blocks `from..=to` of a fetch, those behind `last` unrequested, and stores the
+    /// plan on them.
     fn enter(&mut self, (from, to): (u64, u64), last: u64, plan: &PrefetchPlan, fetch: u32) {
         let asked = if plan.sequential { Origin::Sequential } else { Origin::Random };
         for block in from..=to {
@@ -136,19 +138,20 @@ impl Level {
     }
 }
 
-/// A run of blocks a level asked of what is below it.
+/// A run of blocks that a level requested from the level below.
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
     first: u64,
     last: u64,
     level: u32,
-    /// Nothing of it is to enter the cache.
+    /// Whether none of it enters the cache.
     bypass: bool,
-    /// First waiter, then chained.
+    /// First waiter; the others are chained.
     waiters: u32,
     /// Next fetch merged into the same disk request.
     merged: u32,
-    /// Nothing waits for it, and unless there is a backlog it is not merged with what a reader waits for.
+    /// Whether no reader waits for it. Then it is not merged with fetches that a reader waits for, unless
+    /// there is a backlog.
     apart: bool,
 }
 
@@ -166,13 +169,13 @@ struct Wait {
 
 #[derive(Clone, Copy, Debug)]
 enum Who {
-    /// The application, since.
+    /// The application, since this time.
     Application(Nanos),
     /// A fetch of the level above.
     Fetch(u32),
     /// A write, above the network.
     Written(u32),
-    /// The application, which writes, since.
+    /// The application, which writes, since this time.
     Writer(Nanos),
 }
 
@@ -182,7 +185,7 @@ struct Waiter {
     next: u32,
 }
 
-/// Slots numbered from 0, used again after being freed.
+/// Slots numbered from 0, reused after they were freed.
 #[derive(Debug)]
 struct Slab<T> {
     items: Vec<T>,
@@ -213,7 +216,7 @@ impl<T: Copy> Slab<T> {
     }
 }
 
-/// The simulated system in motion.
+/// The running system.
 #[derive(Debug)]
 pub struct Simulation {
     levels: Vec<Level>,
@@ -221,7 +224,7 @@ pub struct Simulation {
     disk: ScheduledDrive,
     timing: Pacing,
     rules: ServiceRules,
-    /// Fetches of the request in hand that are still to be sent; kept to spare an allocation a request.
+    /// Fetches of the current request that must still be sent; kept to save an allocation for each request.
     entering: Vec<u32>,
     now: Nanos,
     fetches: Slab<Fetch>,
@@ -239,18 +242,18 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A system at rest with cold caches.
+    /// An idle system with cold caches.
     ///
     /// # Errors
-    /// A cache of no blocks or of too many.
+    /// A cache has no blocks or too many.
     pub fn new(spec: &SystemSpec) -> Result<Simulation, BadCapacity> {
         Simulation::with_rules(spec, ServiceRules::default())
     }
 
-    /// The same under other rules where PFC leaves a choice.
+    /// The same with other choices where PFC leaves one.
     ///
     /// # Errors
-    /// A cache of no blocks or of too many.
+    /// A cache has no blocks or too many.
     pub fn with_rules(spec: &SystemSpec, rules: ServiceRules) -> Result<Simulation, BadCapacity> {
         let level = |l: &LevelSpec| -> Result<Level, BadCapacity> {
             let mut cache = Cache::new(l.replacement, l.capacity_blocks)?;
@@ -297,16 +300,16 @@ impl Simulation {
         })
     }
 
-    /// Takes the next request of the trace. With [`Pacing::Trace`] a time before that of the last one counts as that
-    /// one (the readers refuse or report such traces).
+    /// Processes the next request of the trace. With [`Pacing::Trace`], a time before that of the last one
+    /// counts as that one (the readers refuse or report such traces).
     pub fn request(&mut self, request: &BlockRequest) {
         self.issue(request);
         let who = Who::Application(self.now);
         self.serve(0, request.context, request.first, request.last, request.limit, who);
     }
 
-    /// Takes the next request of the trace, a write. Its blocks are in every level from now on, and go to the
-    /// disk at once. The application waits until the drive has them, in its write cache if there is one.
+    /// Processes the next request of the trace, a write. Its blocks are in every level from now on, and go to
+    /// the disk at once. The application waits until the drive has them, in its write cache if there is one.
     pub fn write(&mut self, request: &BlockRequest) {
         self.issue(request);
         let BlockRequest { first, last, .. } = *request;
@@ -337,7 +340,7 @@ impl Simulation {
         self.outstanding += 1;
     }
 
-    /// Lets everything under way come to its end and gives the result.
+    /// Completes everything in progress and returns the result.
     pub fn finish(mut self) -> RunOutcome {
         while self.step() {}
         let mut memory_bytes = 0;
@@ -345,7 +348,8 @@ impl Simulation {
             level.counts.unused += level.cache.unused();
             memory_bytes += level.cache.memory_bytes() as u64;
         }
-        // Requests served from the top level at once are counted apart: recording a million zeros one by one is slow.
+        // Requests served from the top level at once are counted separately, because recording a million
+        // zeros one by one is slow.
         let _ = self.response_us.record_n(0, self.zero_responses);
         RunOutcome {
             levels: self.levels.iter().map(|l| l.counts).collect(),
@@ -380,7 +384,7 @@ impl Simulation {
         }
     }
 
-    /// Carries out the next event; false if there is none.
+    /// Processes the next event; `false` if there is none.
     fn step(&mut self) -> bool {
         let disk = self.disk.next_completion();
         let event = self.events.peek().map(|Reverse((at, ..))| *at);
@@ -406,7 +410,7 @@ impl Simulation {
         }
     }
 
-    /// A level is asked for blocks `first..=last`; `who` hears when they are there.
+    /// Blocks `first..=last` are requested from a level; `who` is notified when they have arrived.
     fn serve(&mut self, at: usize, context: u32, first: u64, last: u64, limit: u64, who: Who) {
         let level = &mut self.levels[at];
         level.counts.requests += 1;
@@ -428,7 +432,7 @@ impl Simulation {
             native = first + split.bypass.min(last - first + 1);
             self.bypass(at, context, first, native - 1, limit, &own, &mut wait);
         }
-        // Coordinators work on block addresses: only the end of the device bounds what they add.
+        // Coordinators work on block addresses, so only the end of the device bounds what they add.
         let native_last = last.saturating_add(split.readmore).min(last | DEVICE_LAST);
         if native <= native_last {
             self.native(at, context, (native, last, native_last, limit), split.demand_first, &own, &mut wait);
@@ -438,7 +442,7 @@ impl Simulation {
         }
     }
 
-    /// Blocks that go past the native side: read out of the cache where they are, else from below.
+    /// Blocks that bypass the native side: read from the cache if they are there, else from below.
     #[allow(clippy::too_many_arguments)]
     fn bypass(
         &mut self,
@@ -476,7 +480,7 @@ impl Simulation {
         self.levels[at].missing = missing;
     }
 
-    /// Blocks for the native cache and prefetcher: asked for `first..=last`, then more up to `more_last`.
+    /// Blocks for the native cache and prefetcher: `first..=last` are requested, then more up to `more_last`.
     fn native(
         &mut self,
         at: usize,
@@ -509,7 +513,7 @@ impl Simulation {
             let seen = Hit { first_use: hit.first_use && wanted, ..hit };
             level.prefetcher.hit(block, &seen, more_last - first + 1, &mut level.cache);
             if !wanted {
-                // Requested by the coordinator, which does not want it: still unused.
+                // The coordinator requested it and does not use it, so it stays unused.
                 if hit.first_use {
                     level.cache.mark_unused(slot);
                 }
@@ -526,7 +530,7 @@ impl Simulation {
         }
         let level = &mut self.levels[at];
         let plan = level.prefetcher.access(&access, &mut level.cache);
-        // The prefetch, without what is cached, joins the missing blocks it directly continues.
+        // The prefetch, without what is cached, joins the missing blocks that it directly continues.
         let mut ahead = 0;
         // Where the prefetcher stops: at the end of the file if it knows files, else at that of the device.
         let end = if level.prefetcher.knows_files() { limit } else { last | DEVICE_LAST };
@@ -554,7 +558,7 @@ impl Simulation {
             let to = std::mem::replace(&mut missing[at].1, last);
             missing.insert(at + 1, (last + 1, to));
         }
-        // All of them take their room before one is sent, as the notes on them are about the whole.
+        // All of them reserve their space before one is sent, because the plan concerns all of them.
         let mut entering = std::mem::take(&mut self.entering);
         for (from, to) in missing.drain(..) {
             let fetch = self.fetch(at, from, to, false);
@@ -595,7 +599,7 @@ impl Simulation {
         self.sent(fetch, submitted);
     }
 
-    /// A fetch is with the disk.
+    /// A fetch was submitted to the disk.
     fn sent(&mut self, fetch: u32, submitted: Submitted) {
         match submitted {
             Submitted::Done => self.schedule(self.now, fetch),
@@ -613,7 +617,7 @@ impl Simulation {
         self.events.push(Reverse((at, self.event_seq, fetch)));
     }
 
-    /// Notes that `own` waits for a fetch, creating the wait at its first one.
+    /// Records that `own` waits for a fetch; creates the wait at its first one.
     fn wait_for(&mut self, fetch: u32, own: &Wait, wait: &mut u32) {
         if *wait == NIL {
             *wait = self.waits.add(*own);
@@ -623,7 +627,7 @@ impl Simulation {
         self.fetches.items[fetch as usize].waiters = self.waiters.add(Waiter { wait: *wait, next });
     }
 
-    /// The blocks of a fetch have come.
+    /// The blocks of a fetch have arrived.
     fn arrived(&mut self, fetch: u32) {
         let Fetch { first, last, level, bypass, waiters, .. } = self.fetches.take(fetch);
         if !bypass {
@@ -643,7 +647,7 @@ impl Simulation {
         }
     }
 
-    /// All blocks of a request are there.
+    /// All blocks of a request have arrived.
     fn answer(&mut self, wait: &Wait) {
         if let Who::Written(_) | Who::Writer(_) = wait.who {
             return self.written(wait);
@@ -685,7 +689,7 @@ impl Simulation {
         }
     }
 
-    /// A write is with the drive, or its answer has come up through the levels.
+    /// The drive has a write, or its answer has come up through the levels.
     fn written(&mut self, wait: &Wait) {
         let blocks = wait.last - wait.first + 1;
         match wait.who {
@@ -706,7 +710,7 @@ impl Simulation {
     }
 }
 
-/// Adds a block to the last run if it continues it, else begins a new one.
+/// Adds a block to the last run if it continues it, else starts a new one.
 #[inline]
 fn extend(runs: &mut Vec<(u64, u64)>, block: u64) {
     match runs.last_mut() {

@@ -1,40 +1,41 @@
 //! The block scheduler between the lowest cache and the disk: deadline, as in Linux since 2.6.
 //!
-//! Requests wait sorted by address and are served in one direction (C-LOOK). A request that continues or precedes a
-//! waiting one is merged with it. Every request has half a second; after each batch of 16 the oldest is served next
-//! if its time is over, so that nothing starves behind a busy region. (Linux's `deadline` defaults: `read_expire`
-//! 500 ms, `fifo_batch` 16; merged requests of at most 512 KiB, `max_sectors_kb` of that time.) PFC used "an I/O scheduler that
-//! imitates I/O scheduling in Linux kernel 2.6" and says no more.
+//! Requests wait sorted by address and are served in one direction (C-LOOK). A request that continues or
+//! precedes a waiting one is merged with it. Every request has half a second; after each batch of 16, the
+//! oldest is served next if its time has passed, so that nothing starves beside a busy region. (Linux's
+//! `deadline` defaults: `read_expire` 500 ms, `fifo_batch` 16; merged requests of at most 512 KiB,
+//! `max_sectors_kb` of that time.) PFC used "an I/O scheduler that imitates I/O scheduling in Linux kernel
+//! 2.6", without details.
 //!
-//! Reads and writes wait apart and are served in batches of one kind ([`Turns`]). A write has five seconds,
-//! and writes wait for two batches of reads at most (`write_expire`, `writes_starved`).
+//! Reads and writes wait in separate queues and are served in batches of one kind ([`Turns`]). A write has
+//! five seconds, and writes wait for two batches of reads at most (`write_expire`, `writes_starved`).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use seekless_base::Nanos;
 
-/// Time a read may wait before it goes first.
+/// Maximum time a read waits before it is served first.
 const READ_EXPIRE: Nanos = Nanos::from_millis(500);
-/// The same of a write.
+/// The same for a write.
 const WRITE_EXPIRE: Nanos = Nanos::from_secs(5);
-/// Requests served in address order between two looks at the oldest.
+/// Number of requests served in address order between two checks of the oldest.
 const FIFO_BATCH: u32 = 16;
-/// Batches of reads that writes wait for at most.
+/// Maximum number of batches of reads that writes wait for.
 const WRITES_STARVED: u32 = 2;
 
-/// One request to the disk, in blocks of disk address; made of one or more fetches.
+/// One request to the disk, in blocks of disk address, made of one or more fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DiskRequest {
     pub(super) first: u64,
     pub(super) last: u64,
-    /// First of its fetches; the engine chains the rest.
+    /// First of its fetches; the engine chains the others.
     pub(super) fetches: u32,
     expires: Nanos,
     seq: u64,
     apart: bool,
 }
 
-/// What became of a submitted fetch.
+/// The result of submitting a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queued {
     /// It waits as a request of its own.
@@ -47,7 +48,7 @@ pub(super) enum Queued {
 #[derive(Debug, Default)]
 pub(super) struct Deadline {
     sorted: BTreeMap<(u64, u64), DiskRequest>,
-    /// Requests by age: address key and expiry. Those merged away or served are skipped when met.
+    /// Requests by age: address key and expiry. Entries of merged or served requests are skipped.
     by_age: VecDeque<((u64, u64), Nanos)>,
     position: u64,
     batch: u32,
@@ -71,13 +72,13 @@ impl Deadline {
         self.sorted.is_empty()
     }
 
-    /// The next request begins a batch.
+    /// Whether the next request begins a batch.
     pub(super) fn begin_batch(&mut self) {
         self.batch = FIFO_BATCH;
     }
 
-    /// Adds a fetch of blocks `first..=last`. If it merges, the caller chains it behind the fetch named. One that is
-    /// `apart` merges only with its like, unless there is a backlog.
+    /// Adds a fetch of blocks `first..=last`. If it merges, the caller chains it behind the returned fetch.
+    /// One that is `apart` merges only with others that are, unless there is a backlog.
     pub(super) fn push(
         &mut self,
         now: Nanos,
@@ -117,7 +118,7 @@ impl Deadline {
         Queued::Alone
     }
 
-    /// The request to serve next.
+    /// The next request.
     pub(super) fn pop(&mut self, now: Nanos) -> Option<DiskRequest> {
         if self.batch >= FIFO_BATCH {
             self.batch = 0;
@@ -147,18 +148,18 @@ impl Deadline {
     }
 }
 
-/// Whose turn it is.
+/// Which kind is served next.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// The batch is of writes.
+    /// Whether the batch is of writes.
     writes: bool,
     served: u32,
-    /// Batches of reads that writes have waited for.
+    /// Number of batches of reads that writes have waited for.
     starved: u32,
 }
 
 impl Turns {
-    /// Whether the next request is a write, of the kinds that wait.
+    /// Whether the next request is a write, if both kinds may wait.
     pub(super) fn next_is_write(&mut self, reads: &mut Deadline, writes: &mut Deadline) -> bool {
         if reads.is_empty() && writes.is_empty() {
             return self.writes;

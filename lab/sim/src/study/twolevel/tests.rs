@@ -87,11 +87,12 @@ fn pfc_bypasses_the_native_side_by_hand() {
     spec.levels[1].coordination = Coordination::Pfc(PfcParams::default());
     let outcome = play(&spec, &[request(0, 0), request(1, 1), request(2, 2)]);
     let l2 = outcome.levels[1];
-    // 0..=4 is its own average, so large: straight to the disk, nothing kept at L2, nothing fetched ahead. 5 and 6, of one
-    // block, are less than half of the average so far (6/2 and 7/3), so not large: bypass_length is 5 already, which is
-    // cut to the request; 5 lies in the readmore window [4, 9] and not in L2: readmore 3, 6..=8 go to the native side as
-    // a request, which adds 9..=12. 6 is found silently, and 6 and 7, the blocks [end, end + size], are stocked: L2
-    // is bold enough, the request bypasses whole and nothing more is read.
+    // 0..=4 is its own average, so large: straight to the disk, nothing kept at L2, nothing fetched ahead. 5
+    // and 6, of one block, are less than half of the average so far (6/2 and 7/3), so not large:
+    // bypass_length is 5 already, which is cut to the request; 5 lies in the readmore window [4, 9] and not
+    // in L2: readmore 3, 6..=8 go to the native side as a request, which adds 9..=12. 6 is found silently,
+    // and 6 and 7, the blocks [end, end + size], are stocked: L2 is bold enough, the request bypasses whole
+    // and nothing more is read.
     assert_eq!((l2.blocks, l2.bypassed, l2.silent_hits, l2.hits, l2.misses), (7, 6, 1, 0, 0));
     assert_eq!((l2.readmore, l2.prefetched), (3, 4));
     assert_eq!(outcome.disk.blocks, 6 + 3 + 4);
@@ -158,13 +159,14 @@ fn so_many_requests_are_under_way_as_there_are_clients() {
         spec.timing = Pacing::Closed { clients };
         play(spec, &(0..50).map(|i| request(i * 10_000, i * 10_000)).collect::<Vec<_>>()).disk.queue_max
     };
-    // One is with the drive, the others wait in front of it; the one that came is counted before it is started.
+    // One is with the drive, the others wait in front of it; the one that came is counted before it is
+    // started.
     assert_eq!(queue_max(1, &mut spec), 1);
     assert_eq!(queue_max(3, &mut spec), 2);
 }
 
-/// PFC figures 1(b) and 1(c), section 1: the upper level fetches four blocks at a time, the lower one four more, and the
-/// lower cache is the smaller. Three random blocks come between.
+/// PFC figures 1(b) and 1(c), section 1: the upper level fetches four blocks at a time, the lower one four
+/// more, and the lower cache is the smaller. Three random blocks come between.
 fn figure_1(coordination: Coordination) -> RunOutcome {
     let mut lower = level(Replacement::Lru, ra(), 6);
     lower.coordination = coordination;
@@ -182,8 +184,9 @@ fn figure_1(coordination: Coordination) -> RunOutcome {
 fn figure_1_uncoordinated_levels_lose_block_5_and_fetch_13_to_16() {
     let outcome = figure_1(Coordination::None);
     let lower = outcome.levels[1];
-    // (i) 1..=4 asked for, 5..=8 ahead; room for 6: 3..=8. (ii) three random blocks push out 3, 4 and 5. (iii) 5 misses at
-    // both levels, 6..=8 hit, 9..=12 ahead. 9..=12 hit, and 13..=16 are fetched for a run that is over.
+    // (i) 1..=4 asked for, 5..=8 ahead; room for 6: 3..=8. (ii) three random blocks push out 3, 4 and 5.
+    // (iii) 5 misses at both levels, 6..=8 hit, 9..=12 ahead. 9..=12 hit, and 13..=16 are fetched for a run
+    // that is over.
     assert_eq!((lower.misses, lower.hits), (4 + 3 + 1, 3 + 4));
     assert_eq!(lower.prefetched, 12, "5..=8, 9..=12, 13..=16");
     // 5 left unused; 13..=16 are never asked for.
@@ -195,7 +198,8 @@ fn figure_1_uncoordinated_levels_lose_block_5_and_fetch_13_to_16() {
 fn figure_1_with_pfc_keeps_nothing_twice_and_fetches_nothing_in_vain() {
     let outcome = figure_1(Coordination::Pfc(PfcParams::default()));
     let lower = outcome.levels[1];
-    // 1..=4 is longer than half the average, as are the single blocks (averages 2.5, 2, 1.75) and the two runs after them.
+    // 1..=4 is longer than half the average, as are the single blocks (averages 2.5, 2, 1.75) and the two
+    // runs after them.
     assert_eq!((lower.bypassed, lower.misses, lower.prefetched, lower.readmore), (15, 0, 0, 0));
     assert_eq!(outcome.disk.blocks, 15, "what was asked for and no more");
 }
@@ -379,8 +383,9 @@ fn any_level() -> impl Strategy<Value = LevelSpec> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Any stack of levels on any requests: every request is answered exactly once, every block is counted exactly once,
-    /// what one level sends the next receives, and no prefetched block is used more often than it was fetched.
+    /// Any stack of levels on any requests: every request is answered exactly once, every block is counted
+    /// exactly once, what one level sends the next receives, and no prefetched block is used more often than
+    /// it was fetched.
     #[test]
     fn nothing_is_lost_or_counted_twice(
         levels in proptest::collection::vec(any_level(), 1..4),

@@ -1,4 +1,4 @@
-//! Connections that cannot be closed now, kept without a descriptor each.
+//! Connections whose close is deferred, kept without a descriptor each.
 //!
 //! Closing a connection in which descriptors wait closes those too, and that may hang ([`crate::acceptor`]).
 //! A hostile user makes such connections as fast as it can connect, and only a few of them can wait for the
@@ -22,13 +22,13 @@ const PAIRS_MAX: usize = 64;
 
 /// The kept connections.
 #[derive(Default)]
-pub(crate) struct Limbo {
+pub(crate) struct DeferredCloses {
     /// The end where connections go in, and the end where they come out.
     pairs: Vec<(OwnedFd, OwnedFd)>,
     held: usize,
 }
 
-impl Limbo {
+impl DeferredCloses {
     /// Number of connections kept.
     pub(crate) fn len(&self) -> usize {
         self.held
@@ -85,21 +85,21 @@ mod tests {
 
     #[test]
     fn what_is_kept_needs_no_descriptors_and_comes_back_in_order() {
-        let mut limbo = Limbo::default();
+        let mut deferred = DeferredCloses::default();
         let mut ends = Vec::new();
         for uid in 0..500 {
             let (ours, theirs) = pair().unwrap();
-            limbo.put(uid, ours).unwrap();
+            deferred.put(uid, ours).unwrap();
             ends.push(theirs);
         }
-        assert_eq!(limbo.len(), 500);
-        assert!(limbo.pairs.len() < 10, "{} pairs", limbo.pairs.len());
+        assert_eq!(deferred.len(), 500);
+        assert!(deferred.pairs.len() < 10, "{} pairs", deferred.pairs.len());
         for (uid, end) in ends.iter().enumerate() {
-            let (of, connection) = limbo.take().unwrap();
+            let (of, connection) = deferred.take().unwrap();
             assert_eq!(of, uid as u32);
             fdpass::send(connection.as_fd(), b"x", None).unwrap();
             assert_eq!(fdpass::receive(end.as_fd(), &mut [0; 4]).unwrap().length, 1, "the very same");
         }
-        assert!(limbo.take().is_none() && limbo.len() == 0);
+        assert!(deferred.take().is_none() && deferred.len() == 0);
     }
 }
