@@ -189,6 +189,11 @@ impl Stream {
         self.accesses >= 2
     }
 
+    /// Whether its reads may follow one another by chance, as blocks of one piece of a torrent do.
+    pub(crate) fn may_be_chance(&self) -> bool {
+        self.first > 0 && self.accesses < 3
+    }
+
     /// Counts an access. Random reads of one file fall within the gap of one another by chance, so a jump is
     /// no sign of a sequential client, and cancels what was seen before it. A client known to be sequential
     /// may skip. Returns the run that a jump ended.
