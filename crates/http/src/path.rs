@@ -7,6 +7,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
 /// Longest decoded path in bytes (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -75,16 +77,12 @@ pub(crate) fn decode(raw: &str) -> Result<Vec<u8>, BadTarget> {
     Ok(decoded)
 }
 
-/// Writes a file name so that it stands as one segment of a URL (RFC 3986: everything but unreserved is encoded).
+/// What stands in one segment of a URL as it is: unreserved characters (RFC 3986).
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Writes a file name so that it stands as one segment of a URL.
 pub fn encode_segment(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    for &byte in name {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
+    percent_encode(name, UNRESERVED).to_string()
 }
 
 #[cfg(test)]

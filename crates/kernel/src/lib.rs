@@ -41,8 +41,6 @@ pub mod lsm;
 #[cfg(feature = "full")]
 pub mod memory;
 #[cfg(feature = "full")]
-pub mod mounts;
-#[cfg(feature = "full")]
 pub mod peer;
 #[cfg(feature = "full")]
 pub mod perf;

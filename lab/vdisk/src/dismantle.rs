@@ -9,8 +9,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
+use seekless_kernel::loopdev;
 use seekless_kernel::loopdev::LoopDevice;
-use seekless_kernel::{loopdev, mounts};
+use seekless_kernel::topology::MountTable;
 
 use crate::config::FsKind;
 use crate::control::{ControlClient, ControlRequest};
@@ -85,7 +86,7 @@ fn unmount_all(target: &Path, source: &Path, end_worker: &mut impl FnMut()) {
     // Bounded: a mount that cannot be undone must not hold us for ever.
     for _ in 0..8 {
         let ours =
-            mounts::mounts().is_ok_and(|all| all.iter().any(|m| m.target == target && m.source == source));
+            MountTable::of_system().iter().any(|m| m.target == target && Path::new(&m.source) == source);
         if !ours {
             return;
         }

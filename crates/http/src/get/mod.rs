@@ -40,7 +40,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const RESTARTS_MAX: u32 = 3;
 
 /// How downloads are done.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Retries in a row that bring nothing new before giving up.
     pub retries: u32,

@@ -5,6 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
+use percent_encoding::{AsciiSet, percent_decode_str, percent_encode};
 use seekless_base::{Exit, Fault};
 use url::{Position, Url};
 
@@ -12,7 +13,7 @@ use url::{Position, Url};
 const REPEATED_MAX: usize = 200;
 
 /// A place to ask. Names and passwords go to the server they were given for and to no other.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Without name, password and fragment.
     url: Url,
@@ -20,13 +21,6 @@ pub struct Place {
     login: Option<HeaderValue>,
     /// There was one on the way here, which is not for this server.
     left_login: bool,
-}
-
-/// Without the login.
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({})", self.url)
-    }
 }
 
 /// Without the login.
@@ -81,7 +75,7 @@ impl Place {
     }
 
     /// Takes name and password out of a URL.
-    fn of(mut url: Url) -> Result<Place, String> {
+    pub(super) fn of(mut url: Url) -> Result<Place, String> {
         url.set_fragment(None);
         let login = login(&url)?;
         if login.is_some() {
@@ -101,18 +95,9 @@ impl Place {
             let text: String = String::from_utf8_lossy(location).chars().take(REPEATED_MAX).collect();
             shown(&text)
         };
-        let text = match std::str::from_utf8(location) {
-            Ok(text) => text.to_string(),
-            // In letters of an older time: each byte stands for itself.
-            Err(_) => location
-                .iter()
-                .map(
-                    |&byte| {
-                        if byte.is_ascii() { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-                    },
-                )
-                .collect(),
-        };
+        // In letters of an older time, each byte stands for itself.
+        let bytes = |_| percent_encode(location, &AsciiSet::EMPTY).to_string();
+        let text = std::str::from_utf8(location).map_or_else(bytes, str::to_string);
         let to =
             self.url.join(&text).map_err(|e| format!("it is moved to {}, which is no URL ({e})", said()))?;
         match (self.url.scheme(), to.scheme()) {
@@ -184,10 +169,11 @@ impl Place {
 }
 
 /// `Basic` credentials (RFC 7617) of the name and password in a URL.
-pub(crate) fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
+fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
     }
+    let decoded = |text| percent_decode_str(text).collect::<Vec<u8>>();
     let (name, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
     if name.contains(&b':') || [&name, &password].iter().any(|part| part.iter().any(u8::is_ascii_control)) {
         return Err(
@@ -198,26 +184,6 @@ pub(crate) fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
     let mut value = HeaderValue::from_str(&text).map_err(|_| "has a name or password that cannot be sent")?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-/// Without percent-encoding.
-fn decoded(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digit = |at: usize| after.get(at).and_then(|&b| char::from(b).to_digit(16));
-        rest = match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                &after[2..]
-            }
-            _ => {
-                bytes.push(*first);
-                after
-            }
-        };
-    }
-    bytes
 }
 
 #[cfg(test)]

@@ -24,17 +24,10 @@ enum LogItem {
 }
 
 /// The way to the log.
-#[derive(Debug)]
 pub(crate) struct Log {
     sender: Option<Sender<LogItem>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
-}
-
-impl std::fmt::Debug for LogItem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LogItem")
-    }
 }
 
 impl Log {
@@ -168,26 +161,9 @@ fn escaped(bytes: &[u8]) -> String {
 
 /// `10/Oct/2000:13:55:36 +0000`
 fn stamp(at: SystemTime) -> String {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let s = at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, s) = (s / 86_400, s % 86_400);
-    let (year, month, day) = civil(days);
-    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
-    format!("{day:02}/{}/{year}:{h:02}:{m:02}:{s:02} +0000", MONTHS[month as usize - 1])
-}
-
-/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap day comes last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+    // `Sun, 06 Nov 1994 08:49:37 GMT`
+    let date = httpdate::fmt_http_date(at.max(UNIX_EPOCH));
+    format!("{}/{}/{}:{} +0000", &date[5..7], &date[8..11], &date[12..16], &date[17..25])
 }
 
 #[cfg(test)]

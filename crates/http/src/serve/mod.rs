@@ -132,12 +132,6 @@ pub(crate) struct Shared {
     followed: Mutex<FilesUsed>,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shared")
-    }
-}
-
 impl Shared {
     /// The engine was asked about this file.
     pub(crate) fn follow(&self, file: &Opened) {
@@ -181,12 +175,6 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     stop: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Server at {}", self.places())
-    }
 }
 
 impl Server {

@@ -112,7 +112,6 @@ impl Segment {
 
 /// Counts the bytes of one answer; when the last of its segments is gone, its log line is written, and what a cache above
 /// has now is given back.
-#[derive(Debug)]
 pub(crate) struct Tally {
     sent: Cell<u64>,
     record: Option<Record>,
@@ -148,7 +147,6 @@ impl Drop for Tally {
 }
 
 /// What connection and answers share.
-#[derive(Debug)]
 pub(crate) struct Outbox {
     segments: RefCell<VecDeque<(Segment, Rc<Tally>)>>,
     /// A request is being answered.
