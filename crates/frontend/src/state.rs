@@ -1,11 +1,12 @@
 //! Where running parts of Seekless find each other.
 
 use std::env;
+use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 use seekless_base::{Exit, Fault};
-use seekless_kernel::state::{self, StateError};
+use seekless_kernel::state;
 
 /// Which running daemon a command talks to.
 #[derive(Args, Clone, Debug, Default)]
@@ -51,13 +52,10 @@ fn in_folder(folder: PathBuf) -> PathBuf {
     folder.join("daemon.sock")
 }
 
-fn fault(error: StateError) -> Fault {
-    let exit = match &error {
-        StateError::Untrusted { .. } => Exit::Permission,
-        StateError::Unusable { error, .. } => match error.kind() {
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-            _ => Exit::Failed,
-        },
+fn fault(error: io::Error) -> Fault {
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+        _ => Exit::Failed,
     };
     Fault::new(exit, error.to_string())
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use seekless_base::{Exit, Fault};
-use seekless_kernel::state::{self, StateError};
+use seekless_kernel::state;
 use serde::{Deserialize, Serialize};
 
 use crate::config::DiskConfig;
@@ -155,7 +155,7 @@ impl DiskDir {
             // Made first and looked at then: nobody else can have made it in between.
             match state::made_folder() {
                 Ok(_) => {}
-                Err(StateError::Unusable { error, .. }) if passing(&error) => continue,
+                Err(e) if passing(&e) => continue,
                 Err(e) => return Err(Fault::new(Exit::Permission, e.to_string())),
             }
             let opened = fs::DirBuilder::new()

@@ -71,8 +71,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     let folder = settings.socket.parent().map(Path::to_path_buf);
     let engine = settings.engine.clone();
     let daemon = match args.socket.no_socket {
-        false => Daemon::start(settings).map_err(|error| {
-            let fault = Fault::from(error);
+        false => Daemon::start(settings).map_err(|fault| {
             let instead = "to observe without serving shims as well, use --no-socket";
             Fault::new(fault.exit, format!("{}; {instead}", fault.message))
         })?,
