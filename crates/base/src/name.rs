@@ -1,7 +1,9 @@
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileId {
     /// Device number of the file system.
     pub dev: u64,

@@ -191,8 +191,9 @@ fn endings(sources: &[(PathBuf, String)]) -> BTreeSet<String> {
                 all.extend(if found.is_empty() { words_of_variable(call, before) } else { found });
             }
         }
-        if path.ends_with("start_error.rs") || path.ends_with("kernel/src/state.rs") {
-            all.extend(calls(text, "write!").into_iter().flat_map(|(call, _)| messages(call)));
+        if path.ends_with("kernel/src/state.rs") {
+            let errors = calls(text, "io::Error::new").into_iter();
+            all.extend(errors.flat_map(|(call, before)| words_of_variable(call, before)));
         }
     }
     all

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
-use seekless_engine::{Engine, lock, run_first};
+use seekless_engine::{lock, run_first};
 use seekless_kernel::fdpass;
 use seekless_wire::{Frame, Refuse, RefuseReason, TakeOverStep};
 
@@ -31,7 +31,6 @@ use crate::frame_limiter::{FrameLimiter, Weight};
 use crate::front::Front;
 use crate::listener::Listener;
 use crate::rings::Rings;
-use crate::settings::DaemonSettings;
 use crate::shares::Shares;
 use crate::statistics::{Shared, Statistics};
 use crate::take_over::HandOver;
@@ -115,32 +114,26 @@ pub(crate) struct Acceptor {
     hand_over: HandOver,
 }
 
-/// The parts of an acceptor.
-pub(crate) struct Parts {
-    pub(crate) settings: Arc<DaemonSettings>,
-    pub(crate) listener: Listener,
-    pub(crate) stop: UnixStream,
-    pub(crate) engine: Engine,
-    pub(crate) statistics: Statistics,
-    pub(crate) shared: Shared,
-    pub(crate) rings: Option<Rings>,
-    pub(crate) hand_over: HandOver,
-}
-
 impl Acceptor {
     /// # Errors
     /// The kernel provides no event queue.
-    pub(crate) fn new(parts: Parts) -> io::Result<Acceptor> {
-        let Parts { settings, listener, stop, engine, statistics, shared, rings, hand_over } = parts;
+    pub(crate) fn new(
+        listener: Listener,
+        stop: UnixStream,
+        statistics: Statistics,
+        shared: Shared,
+        rings: Option<Rings>,
+        hand_over: HandOver,
+    ) -> io::Result<Acceptor> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (wish, wishes) = bounded(WISHES_MAX);
-        let file_sets = FileSetThread::start(engine.clone(), shared.file_sets.clone())?;
+        let file_sets = FileSetThread::start(shared.engine.clone(), shared.file_sets.clone())?;
         let own_uid = rustix::process::geteuid().as_raw();
         let front = Arc::new(Front {
-            shares: Mutex::new(Shares::new(settings.engine.policy.queue_max, own_uid)),
-            settings,
-            engine,
+            shares: Mutex::new(Shares::new(shared.settings.engine.policy.queue_max, own_uid)),
+            settings: shared.settings.clone(),
+            engine: shared.engine.clone(),
             shared,
             statistics,
             rings: rings.map(Mutex::new),

@@ -2,26 +2,25 @@
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use seekless_base::{Exit, Fault};
 use seekless_engine::Engine;
 use seekless_frontend::status::StatusReport;
 use seekless_policy::StreamConfig;
 use seekless_policy::filesets::{RANGES_MAX, SETS_MAX};
 
-use crate::acceptor::{Acceptor, Parts};
+use crate::acceptor::Acceptor;
 use crate::activation::Activated;
-use crate::callers::Callers;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::passing::Passing;
 use crate::rings::Rings;
 use crate::settings::DaemonSettings;
-use crate::start_error::StartError;
 use crate::statistics::{Ask, ReportDoor, Shared, Statistics};
 use crate::take_over::{HandOver, Inheritance};
 
@@ -33,12 +32,7 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
-    settings: Arc<DaemonSettings>,
-    engine: Engine,
-    door: Arc<OnceLock<ReportDoor>>,
-    passing: Arc<Passing>,
-    callers: Arc<Callers>,
-    limits: Arc<Limits>,
+    shared: Shared,
     stop: UnixStream,
     statistics: Sender<Ask>,
     hand_over: HandOver,
@@ -50,7 +44,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The socket cannot be made, or a thread cannot be started.
-    pub fn start(settings: DaemonSettings) -> Result<Daemon, StartError> {
+    pub fn start(settings: DaemonSettings) -> Result<Daemon, Fault> {
         let listener = Listener::bind(&settings.socket, settings.socket_mode)?;
         Daemon::start_at(settings, listener, ring_number())
     }
@@ -59,7 +53,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The socket cannot be used, or a thread cannot be started.
-    pub(crate) fn start_activated(settings: DaemonSettings, at: Activated) -> Result<Daemon, StartError> {
+    pub(crate) fn start_activated(settings: DaemonSettings, at: Activated) -> Result<Daemon, Fault> {
         let listener = Listener::activated(at)?;
         Daemon::start_at(settings, listener, ring_number())
     }
@@ -71,7 +65,7 @@ impl Daemon {
     pub(crate) fn start_inheriting(
         settings: DaemonSettings,
         from: &mut Inheritance<'_>,
-    ) -> Result<Daemon, StartError> {
+    ) -> Result<Daemon, Fault> {
         Daemon::start_at(settings, from.listener.take().unwrap_or_else(Listener::none), from.ring)
     }
 
@@ -79,11 +73,11 @@ impl Daemon {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub(crate) fn start_unreachable(settings: DaemonSettings) -> Result<Daemon, StartError> {
+    pub(crate) fn start_unreachable(settings: DaemonSettings) -> Result<Daemon, Fault> {
         Daemon::start_at(settings, Listener::none(), ring_number())
     }
 
-    fn start_at(mut settings: DaemonSettings, listener: Listener, ring: u8) -> Result<Daemon, StartError> {
+    fn start_at(mut settings: DaemonSettings, listener: Listener, ring: u8) -> Result<Daemon, Fault> {
         settings.engine = settings.engine.normalised();
         let descriptors = descriptors();
         settings.connections_max = settings.connections_max.clamp(1, connections_possible(descriptors));
@@ -95,45 +89,30 @@ impl Daemon {
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
         let rings = rings.map(|rings| rings.with_prefetched(engine.prefetched()));
-        let door = Arc::new(OnceLock::new());
-        let passing = Arc::new(Passing::new(Instant::now()));
-        let callers = Arc::<Callers>::default();
-        let limits = Limits::start().map_err(StartError::Threads)?;
         let shared = Shared {
-            settings: settings.clone(),
+            settings,
             started: Instant::now(),
-            counters: Arc::new(Mutex::new(Default::default())),
-            engine: engine.clone(),
-            door: door.clone(),
-            passing: passing.clone(),
-            callers: callers.clone(),
-            limits: limits.clone(),
+            counters: Arc::default(),
+            engine,
+            door: Arc::new(OnceLock::new()),
+            passing: Arc::new(Passing::new(Instant::now())),
+            callers: Arc::default(),
+            limits: Limits::start().map_err(no_threads)?,
             deliveries: Arc::default(),
             file_sets: Arc::default(),
         };
-        let statistics = Statistics::start(shared.clone()).map_err(StartError::Threads)?;
+        let statistics = Statistics::start(shared.clone()).map_err(no_threads)?;
         let asker = statistics.asker();
-        let (stop, stopped) = UnixStream::pair().map_err(StartError::Threads)?;
-        stop.set_nonblocking(true).map_err(StartError::Threads)?;
+        let (stop, stopped) = UnixStream::pair().map_err(no_threads)?;
+        stop.set_nonblocking(true).map_err(no_threads)?;
         let hand_over = HandOver::default();
-        let acceptor = Acceptor::new(Parts {
-            settings: settings.clone(),
-            listener,
-            stop: stopped,
-            engine: engine.clone(),
-            statistics,
-            shared,
-            rings,
-            hand_over: hand_over.clone(),
-        })
-        .map_err(StartError::Threads)?;
+        let acceptor = Acceptor::new(listener, stopped, statistics, shared.clone(), rings, hand_over.clone())
+            .map_err(no_threads)?;
         let thread = thread::Builder::new()
             .name("acceptor".into())
             .spawn(move || acceptor.run())
-            .map_err(StartError::Threads)?;
-        let thread = Some(thread);
-        let statistics = asker;
-        Ok(Daemon { settings, engine, door, passing, callers, limits, stop, statistics, hand_over, thread })
+            .map_err(no_threads)?;
+        Ok(Daemon { shared, stop, statistics: asker, hand_over, thread: Some(thread) })
     }
 
     /// A socket that stops the daemon when anything is written to it: for signal handlers.
@@ -144,34 +123,14 @@ impl Daemon {
         self.stop.try_clone()
     }
 
-    /// The settings in use.
-    pub(crate) fn settings(&self) -> Arc<DaemonSettings> {
-        self.settings.clone()
-    }
-
-    /// The engine, for another door.
-    pub(crate) fn engine(&self) -> Engine {
-        self.engine.clone()
-    }
-
-    /// Whether every call is passed at present, for another door.
-    pub(crate) fn passing(&self) -> Arc<Passing> {
-        self.passing.clone()
-    }
-
-    /// The processes that have called, for another door.
-    pub(crate) fn callers(&self) -> Arc<Callers> {
-        self.callers.clone()
-    }
-
-    /// The processes whose reading is limited, for another door.
-    pub(crate) fn limits(&self) -> Arc<Limits> {
-        self.limits.clone()
+    /// What another door shares with this one.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Adds another door to the statistics; only the first call counts.
     pub(crate) fn show(&self, report: ReportDoor) {
-        let _ = self.door.set(report);
+        let _ = self.shared.door.set(report);
     }
 
     /// The current state.
@@ -218,6 +177,10 @@ impl Drop for Daemon {
             let _ = thread.join();
         }
     }
+}
+
+fn no_threads(error: io::Error) -> Fault {
+    Fault::new(Exit::Failed, format!("cannot start the daemon's threads: {error}; check ulimit -u"))
 }
 
 fn state_of(statistics: &Sender<Ask>) -> Option<StatusReport> {

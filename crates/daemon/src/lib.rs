@@ -35,6 +35,7 @@ mod blocked_calls;
 mod callers;
 pub mod cli;
 mod client;
+mod counts;
 mod daemon;
 mod deferred_closes;
 mod deliveries;
@@ -53,7 +54,6 @@ mod rings;
 pub mod run;
 mod settings;
 mod shares;
-mod start_error;
 mod statistics;
 mod take_over;
 mod user_thread;
@@ -65,4 +65,3 @@ pub use seekless_frontend::status::{
     CallReport, Counters, DeliveryReport, FileSetsReport, ObserveReport, StatusReport, WatchReport,
 };
 pub use settings::DaemonSettings;
-pub use start_error::StartError;

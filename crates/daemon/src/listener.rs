@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use seekless_base::{Exit, Fault};
 use seekless_frontend::socket::socket_name;
 use seekless_kernel::fdpass::{self, Address, TwinName};
+use seekless_kernel::lsm;
 use seekless_kernel::socketfile;
 use seekless_kernel::twinkey::{self, Key, KeyPath};
 
 use crate::activation::Activated;
-use crate::start_error::StartError;
 
 /// Maximum number of connections waiting to be accepted. The kernel cuts it to net.core.somaxconn (4096), so
 /// double has no effect. At half, when all threads of a large server miss at once, some read for themselves.
@@ -61,19 +62,31 @@ impl Listener {
     }
 
     /// Listens at `path` with these permission bits. Replaces a dead socket there.
-    pub(crate) fn bind(path: &Path, mode: u32) -> Result<Listener, StartError> {
-        let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
+    pub(crate) fn bind(path: &Path, mode: u32) -> Result<Listener, Fault> {
+        let io_error = |error: io::Error| cannot_listen(path, &error);
         let name = socket_name(path).map_err(io_error)?;
         if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
             // Other users' servers must be able to reach the socket; its mode bits decide which users may
             // connect.
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
-            made.map_err(|error| StartError::Folder { dir: dir.to_path_buf(), error })?;
+            made.map_err(|error| {
+                let text = format!(
+                    "cannot make the folder {}: {error}; set SEEKLESS_STATE or --socket to a place you may write",
+                    dir.display()
+                );
+                fault(&error, text)
+            })?;
         }
         let _locked = lock_folder(path);
+        let running = || {
+            let at = path.display();
+            let text =
+                format!("a daemon already listens at {at}; stop it, or give this one another --socket");
+            Err(Fault::new(Exit::Busy, text))
+        };
         match fdpass::connect(Address::Path(&name)) {
-            Ok(daemon) if !is_dead(daemon.as_fd()) => return Err(StartError::Running(path.to_path_buf())),
-            Err(Errno::AGAIN) => return Err(StartError::Running(path.to_path_buf())),
+            Ok(daemon) if !is_dead(daemon.as_fd()) => return running(),
+            Err(Errno::AGAIN) => return running(),
             Ok(_) | Err(Errno::CONNREFUSED) => {
                 let is_socket = fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
                 if is_socket {
@@ -83,7 +96,13 @@ impl Listener {
             Err(_) => {}
         }
         let socket = socketfile::listen(&name, BACKLOG, mode).map_err(|e| match e {
-            Errno::ADDRINUSE => StartError::Occupied(path.to_path_buf()),
+            Errno::ADDRINUSE => {
+                let at = path.display();
+                let text = format!(
+                    "{at} is in the way and is not a dead socket; remove it, or choose another --socket"
+                );
+                Fault::new(Exit::Busy, text)
+            }
             other => io_error(other.into()),
         })?;
         let inode = Arc::new(AtomicU64::new(inode(path).map_err(io_error)?));
@@ -95,9 +114,9 @@ impl Listener {
     }
 
     /// Listens at a socket that the service manager has made.
-    pub(crate) fn activated(from: Activated) -> Result<Listener, StartError> {
+    pub(crate) fn activated(from: Activated) -> Result<Listener, Fault> {
         let Activated { path, socket } = from;
-        let io_error = |error: io::Error| StartError::Listen { path: path.clone(), error };
+        let io_error = |error: io::Error| cannot_listen(&path, &error);
         let name = socket_name(&path).map_err(io_error)?;
         let at_twin = twin(&name);
         fdpass::listen_again(socket.as_fd(), BACKLOG).map_err(|e| io_error(e.into()))?;
@@ -115,8 +134,8 @@ impl Listener {
         bits: Option<u32>,
         socket: OwnedFd,
         at_twin: Option<OwnedFd>,
-    ) -> Result<(Listener, Claim), StartError> {
-        let io_error = |error: io::Error| StartError::Listen { path: path.to_path_buf(), error };
+    ) -> Result<(Listener, Claim), Fault> {
+        let io_error = |error: io::Error| cannot_listen(path, &error);
         if !fdpass::listens(socket.as_fd()) || at_twin.as_ref().is_some_and(|s| !fdpass::listens(s.as_fd())) {
             let why = "what the daemon there handed over does not listen";
             return Err(io_error(io::Error::new(io::ErrorKind::InvalidData, why)));
@@ -175,6 +194,19 @@ impl Listener {
     pub(crate) fn is_path(&self, number: usize) -> bool {
         number == 0 && self.at_path.is_some()
     }
+}
+
+fn cannot_listen(path: &Path, error: &io::Error) -> Fault {
+    fault(error, format!("cannot listen at {}: {error}; choose another --socket", path.display()))
+}
+
+fn fault(error: &io::Error, text: String) -> Fault {
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+        io::ErrorKind::InvalidInput => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    Fault::new(exit, text + &lsm::hint(error))
 }
 
 impl Drop for AtPath {

@@ -35,7 +35,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -59,11 +59,11 @@ use seekless_policy::{FileId, IoPriority};
 use table::{Answer, Order, Table};
 use volume::Volume;
 
+use crate::counts::Counts;
 use crate::daemon::Daemon;
 use crate::limits::{Limited, Limits};
 use crate::passing::Passing;
 use crate::statistics::DoorReport;
-use crate::watch::counts::Count;
 
 /// Interval at which the rings are emptied while reads arrive. A miss takes the disk several times as long,
 /// so what follows it is ordered while the kernel still reads it. Half of it costs twice the wake-ups.
@@ -78,72 +78,20 @@ const SEARCHES_MAX: usize = 1024;
 /// Maximum time for each thread to end.
 const END_MAX: Duration = Duration::from_millis(300);
 
-/// Counters of the door; see [`ObserveReport`] for their meaning.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    events: Count,
-    lost: Count,
-    own: Count,
-    told_otherwise: Count,
-    limited: Count,
-    reads: Count,
-    bytes: Count,
-    accesses: Count,
-    missed: Count,
-    dropped: Count,
-    files_known: AtomicU64,
-    files_waiting: AtomicU64,
-    looked_for: Count,
-    found: Count,
-    outside: Count,
-    not_a_disk: Count,
-    unknown: Count,
-    scans: Count,
-    opens_lost: Count,
-    released: Count,
-}
-
-impl Counts {
+impl Counts<ObserveReport> {
     /// Hands a read to the engine.
     fn forward(&self, devices: &Devices, file: FileId, seen: &Seen) {
         match devices.read_taken(seen.pid, file, seen.start, seen.end - seen.start, seen.taken) {
-            Reported::Taken => self.accesses.add(),
-            Reported::Dropped | Reported::Unknown => self.dropped.add(),
+            Reported::Taken => self.count(|c| c.accesses += 1),
+            Reported::Dropped | Reported::Unknown => self.count(|c| c.dropped += 1),
         }
     }
 
     /// Reports to the engine that the kernel reads a file from here on because a program waits for it.
     fn missed(&self, devices: &Devices, pid: u32, file: FileId, at: u64, io: IoPriority) {
-        self.missed.add();
+        self.count(|c| c.missed += 1);
         if devices.missed(pid, file, at, io) != Reported::Taken {
-            self.dropped.add();
-        }
-    }
-
-    fn report(&self, volumes: &[Volume], attachment: Attachment) -> ObserveReport {
-        ObserveReport {
-            attachment: attachment.name().into(),
-            folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
-            events: self.events.get(),
-            lost: self.lost.get(),
-            own: self.own.get(),
-            told_otherwise: self.told_otherwise.get(),
-            limited: self.limited.get(),
-            reads: self.reads.get(),
-            bytes: self.bytes.get(),
-            accesses: self.accesses.get(),
-            missed: self.missed.get(),
-            dropped: self.dropped.get(),
-            files_known: self.files_known.load(Ordering::Relaxed),
-            files_waiting: self.files_waiting.load(Ordering::Relaxed),
-            looked_for: self.looked_for.get(),
-            found: self.found.get(),
-            outside: self.outside.get(),
-            not_a_disk: self.not_a_disk.get(),
-            unknown: self.unknown.get(),
-            scans: self.scans.get(),
-            opens_lost: self.opens_lost.get(),
-            released: self.released.get(),
+            self.count(|c| c.dropped += 1);
         }
     }
 }
@@ -152,7 +100,7 @@ impl Counts {
 pub(crate) struct Door {
     volumes: Arc<[Volume]>,
     engine: Engine,
-    counts: Arc<Counts>,
+    counts: Arc<Counts<ObserveReport>>,
     /// Devices whose files must be forgotten.
     forget: Sender<(u32, u32)>,
     stop: Arc<AtomicBool>,
@@ -179,8 +127,12 @@ impl Door {
         }
         let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
         let hearing = Hearing::open(devices, by).map_err(unavailable)?;
-        let attachment = hearing.attachment();
-        let (engine, counts) = (daemon.engine(), Arc::new(Counts::default()));
+        let by = ObserveReport {
+            attachment: hearing.attachment().name().into(),
+            folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
+            ..ObserveReport::default()
+        };
+        let (engine, counts) = (daemon.shared().engine.clone(), Arc::new(Counts::new(by)));
         let stop = Arc::new(AtomicBool::new(false));
         let (search, searches) = bounded(SEARCHES_MAX);
         let (answer, answers) = bounded(SEARCHES_MAX);
@@ -189,11 +141,11 @@ impl Door {
         let listener = Listener {
             hearing,
             reads: Reads::new(page_bytes()),
-            processes: Processes::new(daemon.callers()),
+            processes: Processes::new(daemon.shared().callers.clone()),
             table: Table::default(),
             engine: engine.clone(),
-            passing: daemon.passing(),
-            limits: daemon.limits(),
+            passing: daemon.shared().passing.clone(),
+            limits: daemon.shared().limits.clone(),
             counts: counts.clone(),
             search,
             answers,
@@ -207,8 +159,8 @@ impl Door {
         door.threads.push(thread::Builder::new().name("finder".into()).spawn(find).map_err(no_thread)?);
         let listen = move || listener.run();
         door.threads.push(thread::Builder::new().name("listener".into()).spawn(listen).map_err(no_thread)?);
-        let (counts, folders) = (door.counts.clone(), door.volumes.clone());
-        daemon.show(Box::new(move || DoorReport::Observe(counts.report(&folders, attachment))));
+        let counts = door.counts.clone();
+        daemon.show(Box::new(move || DoorReport::Observe(counts.report())));
         Ok(door)
     }
 
@@ -224,7 +176,7 @@ impl Door {
             // The listener handles it within a round; a full queue means that it has the same to do already.
             let _ = self.forget.try_send(volume.dev);
             self.engine.leave(volume.st_dev);
-            self.counts.released.add();
+            self.counts.count(|c| c.released += 1);
         }
     }
 
@@ -283,7 +235,7 @@ struct Listener {
     engine: Engine,
     passing: Arc<Passing>,
     limits: Arc<Limits>,
-    counts: Arc<Counts>,
+    counts: Arc<Counts<ObserveReport>>,
     search: Sender<Search>,
     answers: Receiver<(Inode, Answer)>,
     to_forget: Receiver<(u32, u32)>,
@@ -313,8 +265,11 @@ impl Listener {
             let searched = seen.len();
             self.hear(&mut events, now);
             let reads = self.reads.take(&events, &mut seen, &mut missed);
-            self.counts.reads.add_many(reads);
-            self.counts.bytes.add_many(seen[searched..].iter().map(|seen| seen.end - seen.start).sum());
+            let bytes: u64 = seen[searched..].iter().map(|seen| seen.end - seen.start).sum();
+            self.counts.count(|c| {
+                c.reads += reads;
+                c.bytes += bytes;
+            });
             if self.passing.now(now) {
                 // The kernel reads the missing bytes.
                 missed.clear();
@@ -354,12 +309,12 @@ impl Listener {
     fn take(&mut self, order: Order, (inode, pid): (Inode, u32), forward: impl FnOnce(FileId)) {
         match order {
             Order::Nothing => {}
-            Order::Drop => self.counts.dropped.add(),
+            Order::Drop => self.counts.count(|c| c.dropped += 1),
             Order::Forward(file) => forward(file),
             Order::Find(reads) => {
                 if self.search.try_send(Search { inode, reads, pid }).is_err() {
                     self.table.not_sought(inode);
-                    self.counts.dropped.add();
+                    self.counts.count(|c| c.dropped += 1);
                 }
             }
         }
@@ -377,9 +332,11 @@ impl Listener {
     fn hear(&mut self, events: &mut Vec<CacheEvent>, now: Instant) {
         events.clear();
         let drained = self.hearing.drain(events);
-        self.counts.own.add_many(drained.own);
-        self.counts.lost.add_many(drained.lost);
-        self.counts.events.add_many(events.len() as u64);
+        self.counts.count(|c| {
+            c.own += drained.own;
+            c.lost += drained.lost;
+            c.events += events.len() as u64;
+        });
         self.processes.round();
         let (mut last, before) = ((0, false), events.len());
         events.retain(|event| {
@@ -388,7 +345,7 @@ impl Listener {
             }
             !last.1
         });
-        self.counts.told_otherwise.add_many((before - events.len()) as u64);
+        self.counts.count(|c| c.told_otherwise += (before - events.len()) as u64);
         // Reads of processes that are limited, or may be, are not followed.
         let (mut last, before) = (None, events.len());
         let (mut limited, mut looks) = (false, 0);
@@ -405,13 +362,12 @@ impl Listener {
             }
             !limited
         });
-        self.counts.limited.add_many((before - events.len()) as u64);
+        self.counts.count(|c| c.limited += (before - events.len()) as u64);
     }
 
     /// Updates the counters of known files, for the statistics.
     fn count(&self) {
-        let (known, waiting) = self.table.counts();
-        self.counts.files_known.store(known, Ordering::Relaxed);
-        self.counts.files_waiting.store(waiting, Ordering::Relaxed);
+        let counts = self.table.counts();
+        self.counts.count(|c| (c.files_known, c.files_waiting) = counts);
     }
 }

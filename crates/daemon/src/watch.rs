@@ -22,7 +22,6 @@
 //!   closes the notification group, and that releases every reader at once.
 
 mod beats;
-pub(crate) mod counts;
 mod events;
 mod files;
 mod keeper;
@@ -41,12 +40,13 @@ use std::time::{Duration, Instant};
 
 use seekless_base::{Exit, Fault};
 use seekless_engine::FilesUsed;
+use seekless_frontend::status::WatchReport;
 use seekless_kernel::fanotify::{Group, Scope, Unavailable};
 
+use crate::counts::Counts;
 use crate::daemon::Daemon;
 use crate::statistics::DoorReport;
 use beats::Beats;
-use counts::Counts;
 use events::Announcer;
 use files::Files;
 use keeper::Keeper;
@@ -90,23 +90,22 @@ impl Door {
     ) -> Result<Door, Fault> {
         let folders = Arc::new(Folders::find(&settings.dirs, settings.scope)?);
         let group = Group::new().map_err(|why| unavailable(why, None))?;
-        let counts = Arc::new(Counts::new(restarts));
-        let keep = daemon.settings().engine.open_after_use();
+        let keep = daemon.shared().settings.engine.open_after_use();
         let announcer = Arc::new(Announcer {
             group: group.clone(),
-            settings: daemon.settings(),
-            engine: daemon.engine(),
+            settings: daemon.shared().settings.clone(),
+            engine: daemon.shared().engine.clone(),
             registry: Arc::new(crate::blocked_calls::Registry::new(
                 settings.answer_within,
                 settings.held_max,
             )),
             files: Files::new(settings.ignore_resident),
             followed: Mutex::new(FilesUsed::new(keep)),
-            prefetched: daemon.engine().prefetched(),
+            prefetched: daemon.shared().engine.prefetched(),
             folders: folders.clone(),
             pauses: Pauses::of(folders.devs(), keep),
-            limits: daemon.limits(),
-            counts,
+            limits: daemon.shared().limits.clone(),
+            counts: Counts::new(WatchReport { restarts, ..WatchReport::default() }),
         });
         let beats = Arc::new(Beats::new(settings.threads));
         let stop = Arc::new(AtomicBool::new(false));

@@ -26,7 +26,7 @@ use seekless_engine::DecisionLog;
 use seekless_kernel::fdpass::{self, Address};
 use seekless_kernel::ring::{Producer, Record};
 use seekless_policy::decisions::{Entry, FIRST_LINE, Line};
-use seekless_policy::{AheadConfig, DiskEngine};
+use seekless_policy::{Action, AheadConfig, DiskEngine, Event, Verdict as Given};
 use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, PassReason, Verdict};
 
 const K: u64 = 1 << 10;
@@ -143,6 +143,18 @@ struct Replayed {
     actions: u64,
 }
 
+/// What a line of a log says, in short.
+fn kind(entry: &Entry) -> String {
+    let word = |debug: String| debug.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_string();
+    match entry {
+        Entry::Disk { .. } => "disk".into(),
+        Entry::Event(Event::Done { outcome, .. }) => format!("Done {outcome:?}"),
+        Entry::Event(event) => word(format!("{event:?}")),
+        Entry::Action(Action::Answer { verdict: Given::Pass(reason), .. }) => format!("Answer {reason:?}"),
+        Entry::Action(action) => word(format!("{action:?}")),
+    }
+}
+
 /// Feeds the events of a log to fresh engines and compares their decisions with the log.
 ///
 /// # Errors
@@ -155,7 +167,7 @@ fn replay(log: &str) -> Result<Replayed, String> {
     for text in lines.filter(|line| !line.starts_with('#')) {
         let line: Line = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
         let (disk, at) = (line.disk, line.at);
-        let words: Vec<&str> = text.split(' ').skip(2).collect();
+        shown.kinds.insert(kind(&line.entry));
         let again = match line.entry {
             Entry::Disk { name, config } => {
                 engines.insert(disk, DiskEngine::new((*config).clone()));
@@ -165,8 +177,8 @@ fn replay(log: &str) -> Result<Replayed, String> {
                 let engine = engines.get_mut(&disk).ok_or("an event before its disk")?;
                 engine.handle(at, event);
                 shown.budgets.insert(engine.stats().budget);
-                if words[1] == "memory" {
-                    shown.limits.insert(words[2].parse().unwrap());
+                if let Event::MemoryLimit(limit) = event {
+                    shown.limits.insert(limit.bytes.0);
                 }
                 Some(Entry::Event(event))
             }
@@ -179,10 +191,6 @@ fn replay(log: &str) -> Result<Replayed, String> {
         if again.as_deref() != Some(text) {
             return Err(format!("`{text}` was decided; a replay gives {again:?}"));
         }
-        shown.kinds.insert(match words[1] {
-            "answer" | "done" => format!("{} {} {}", words[0], words[1], words[words.len() - 1]),
-            _ => words[..2.min(words.len())].join(" "),
-        });
     }
     Ok(shown)
 }
@@ -261,20 +269,20 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     assert_eq!(text.lines().last(), Some("# end, 0 lines left out"));
     let shown = replay(&text).unwrap_or_else(|differs| panic!("{differs}"));
     let must = [
-        "+ request",
-        "+ access",
-        "+ memory",
-        "+ missing",
-        "+ cancel",
-        "+ done ok",
-        "+ done failed",
-        "- read",
-        "- pin",
-        "- unpin",
-        "- probe",
-        "- answer resident",
-        "- answer failed",
-        "- answer cancelled",
+        "Request",
+        "Access",
+        "MemoryLimit",
+        "Missing",
+        "Cancel",
+        "Done Ok",
+        "Done Failed",
+        "Read",
+        "Pin",
+        "Unpin",
+        "Probe",
+        "Answer",
+        "Answer Failed",
+        "Answer Cancelled",
     ];
     for kind in must {
         assert!(shown.kinds.contains(kind), "no `{kind}` in the log: {:?}", shown.kinds);
@@ -283,9 +291,9 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     assert!(shown.actions > 20, "{shown:?}");
 
     // A log without one of these events is a different log: the comparison must notice.
-    for event in ["+ missing", "+ cancel", "+ done"] {
-        let kind = format!(" {event} ");
-        let less: Vec<&str> = text.lines().filter(|line| !line.contains(&kind)).collect();
+    for event in ["Missing", "Cancel", "Done"] {
+        let is = |line: &str| line.parse::<Line>().is_ok_and(|line| kind(&line.entry).starts_with(event));
+        let less: Vec<&str> = text.lines().filter(|line| !is(line)).collect();
         assert!(replay(&less.join("\n")).is_err(), "without `{event}` the log replays all the same");
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     fn it_is_bounded_and_says_what_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let log = DecisionLog::create(&path, 100).unwrap();
+        let log = DecisionLog::create(&path, 200).unwrap();
         let disk = log.disk();
         for i in 0..50 {
             log.write(&Line { disk, at: Nanos(i), entry: Entry::Event(Event::Tick) });
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(*lines.last().unwrap(), format!("# end, {} lines left out", 50 - kept));
         drop(log);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing after the end");
-        assert!(kept > 5 && text.len() < 100 + 60, "{text}");
+        assert!(kept > 5 && text.len() < 200 + 60, "{text}");
         for (i, line) in lines[1..=kept].iter().enumerate() {
             assert_eq!(line.parse::<Line>().unwrap().at, Nanos(i as u64));
         }

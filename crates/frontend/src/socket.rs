@@ -11,7 +11,7 @@ use clap::Args;
 use rustix::io::Errno;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::fdpass::{self, Address, SOCKET_PATH_BYTES_MAX};
-use seekless_kernel::state::{self, StateError};
+use seekless_kernel::state;
 
 /// Which running daemon a command talks to.
 #[derive(Args, Clone, Debug, Default)]
@@ -80,13 +80,10 @@ fn in_folder(folder: PathBuf) -> PathBuf {
     folder.join("daemon.sock")
 }
 
-fn fault(error: StateError) -> Fault {
-    let exit = match &error {
-        StateError::Untrusted { .. } => Exit::Permission,
-        StateError::Unusable { error, .. } => match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
-            _ => Exit::Failed,
-        },
+fn fault(error: io::Error) -> Fault {
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Exit::Permission,
+        _ => Exit::Failed,
     };
     Fault::new(exit, error.to_string())
 }

@@ -1,7 +1,7 @@
 //! The daemon's state as JSON, printed by `seekless daemon status --json` and read by experiments.
 //!
 //! Times are in milliseconds, sizes in bytes. Counts start with the daemon unless the name says "now" or
-//! "max".
+//! "max". What an older daemon does not report is 0 here.
 
 use std::fmt;
 use std::path::Path;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// Full status of the daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StatusReport {
     /// Version of the program.
     pub version: String,
@@ -26,7 +27,6 @@ pub struct StatusReport {
     /// `off`, `track`, `serialise`, `prefetch` or `both`.
     pub mode: String,
     /// The prefetch size: a size, `auto` or `competitive`.
-    #[serde(default)]
     pub prefetch: String,
     /// The prefetch size in bytes: the fixed one, or the largest in use on any disk now; 0 before one is
     /// read.
@@ -42,25 +42,18 @@ pub struct StatusReport {
     /// Calls reported by shims in mode `track`.
     pub calls: Vec<CallReport>,
     /// The door of `seekless watch`, if it is open.
-    #[serde(default)]
     pub watch: Option<WatchReport>,
     /// The door of `seekless observe`, if it is open.
-    #[serde(default)]
     pub observe: Option<ObserveReport>,
     /// Whether every call is passed, as requested by `seekless prove`.
-    #[serde(default)]
     pub passes_all: bool,
     /// What servers read, as reported by their shims.
-    #[serde(default)]
     pub delivered: DeliveryReport,
     /// What programs got of file sets; the disks' reports have their shares.
-    #[serde(default)]
     pub file_sets: FileSetsReport,
     /// The trees whose metadata is kept in memory, if configured.
-    #[serde(default)]
     pub metadata: Option<MetadataReport>,
     /// The table of bitrates, if there is one.
-    #[serde(default)]
     pub bitrates: Option<BitratesReport>,
 }
 
@@ -99,12 +92,12 @@ pub struct FileSetsReport {
 
 /// Counters of the door of `seekless observe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ObserveReport {
     /// The folders observed.
     pub folders: Vec<String>,
     /// How the kernel reports them: `programs` or `samples` at tracepoints, or programs at the functions
     /// themselves, as `entries` or `probes` (before 6.11).
-    #[serde(default)]
     pub attachment: String,
     /// Events of the page cache read, of any process, on the folders' file systems.
     pub events: u64,
@@ -115,12 +108,10 @@ pub struct ObserveReport {
     /// Events of other Seekless processes, and of servers whose shim reports its reads to this daemon.
     pub told_otherwise: u64,
     /// Events of processes whose cgroup has a limit on the disk: nothing is read ahead for them.
-    #[serde(default)]
     pub limited: u64,
     /// Calls and page faults that the events resulted in, with neighbours joined.
     pub reads: u64,
     /// Bytes of these reads, in whole pages.
-    #[serde(default)]
     pub bytes: u64,
     /// Reads handed to the engine.
     pub accesses: u64,
@@ -153,6 +144,7 @@ pub struct ObserveReport {
 
 /// Counters of the door of `seekless watch`. Each event is counted in exactly one of `own` to `held`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WatchReport {
     /// The folders watched.
     pub folders: Vec<String>,
@@ -175,7 +167,6 @@ pub struct WatchReport {
     /// Accesses released at once because a bound was reached.
     pub passed_full: u64,
     /// Accesses of threads whose cgroup has a limit on the disk: neither blocked nor followed.
-    #[serde(default)]
     pub limited: u64,
     /// Accesses blocked until the disk's thread answered or their time was up.
     pub held: u64,
@@ -194,12 +185,12 @@ pub struct WatchReport {
     pub noticed: u64,
     /// Times that a file system's events were switched off for a moment, because only files in memory were
     /// read.
-    #[serde(default)]
     pub pauses: u64,
 }
 
 /// Counters of the socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Counters {
     /// Connections accepted.
     pub connections: u64,
@@ -222,13 +213,10 @@ pub struct Counters {
     /// Requests passed because a disk thread could not take more.
     pub passed_full: u64,
     /// Requests passed because every call was, for a time.
-    #[serde(default)]
     pub passed_all: u64,
     /// Requests passed because their user has its share of the queue.
-    #[serde(default)]
     pub passed_share: u64,
     /// Requests passed because the cgroup of the caller has a limit on the disk.
-    #[serde(default)]
     pub passed_limited: u64,
     /// Requests handed to a disk thread.
     pub queued: u64,
@@ -237,30 +225,24 @@ pub struct Counters {
     /// Frames not understood.
     pub frames_refused: u64,
     /// Times that a user was muted because of its invalid frames.
-    #[serde(default)]
     pub users_muted: u64,
     /// Connections of muted users, closed unread.
-    #[serde(default)]
     pub connections_muted: u64,
     /// Keepalive frames sent.
     pub working_sent: u64,
     /// Reports of tracked calls that were dropped.
     pub tracked_dropped: u64,
     /// Rings now, one for each user.
-    #[serde(default)]
     pub rings_now: u64,
     /// Rings replaced because of impossible indices.
-    #[serde(default)]
     pub rings_replaced: u64,
     /// Times that a user got no ring because there were too many users.
-    #[serde(default)]
     pub rings_refused: u64,
     /// Reads reported through rings.
     pub reports: u64,
     /// Reported reads not forwarded, because a disk thread could not take more.
     pub reports_dropped: u64,
     /// Reported reads of files that their user had not requested lately; not counted in `reports`.
-    #[serde(default)]
     pub reports_unknown: u64,
     /// Reads not reported because a ring was full.
     pub ring_dropped: u64,

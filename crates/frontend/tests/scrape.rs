@@ -1,5 +1,6 @@
 //! A metrics address from outside: what it answers, which peers it answers, and what it bounds.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seekless_engine::DiskReport;
-use seekless_frontend::metrics::{Address, MetricsServer, Observation};
+use seekless_frontend::metrics::{Address, MetricsServer, Observation, defs};
 
 fn server() -> MetricsServer {
     let disk = DiskReport { name: "sda".into(), requests: 3, ..Default::default() };
@@ -134,11 +135,40 @@ fn a_port_in_use_is_one_line_with_status_4() {
 fn the_page_of_metrics_is_what_the_definitions_give() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/METRICS.md");
     if std::env::var_os("SEEKLESS_WRITE_DOCS").is_some() {
-        std::fs::write(&path, seekless_frontend::metrics::page()).unwrap();
+        std::fs::write(&path, page()).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        written == seekless_frontend::metrics::page(),
+        written == page(),
         "docs/METRICS.md differs: SEEKLESS_WRITE_DOCS=1 cargo test -p seekless-frontend writes it"
     );
+}
+
+/// `docs/METRICS.md`.
+fn page() -> String {
+    let mut text = String::from(
+        "# Metrics\n\n\
+         This page is generated from `crates/frontend/src/metrics/defs.rs`, which defines every metric; a test\n\
+         compares. [OPERATIONS](OPERATIONS.md#metrics) says how to scrape them, and has the rules and the dashboard.\n\n\
+         Counters count since the start of the process. A *stable* metric keeps its name, unit and labels until the\n\
+         next major version. The label `disk` is the kernel's name of the disk, or `common`.\n\n\
+         `seekless daemon status --json` has more detail. Its fields keep their names too: `memory.stage` of a disk is\n\
+         `ample`, or `drop-behind` while memory is short, which is the name of an earlier rule\n\
+         ([TUNING](TUNING.md#memory) has the present one).\n\n\
+         | metric | kind | unit | labels | meaning | |\n| --- | --- | --- | --- | --- | --- |\n",
+    );
+    for metric in defs::ALL {
+        let labels: Vec<String> = metric.labels.iter().map(|l| format!("`{l}`")).collect();
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} | {} |",
+            metric.name(),
+            metric.kind.name(),
+            metric.unit.name(),
+            labels.join(", "),
+            metric.meaning,
+            metric.stability.name()
+        );
+    }
+    text
 }

@@ -1,12 +1,13 @@
 //! From a request target to a name below the served folder.
 //!
-//! The name is decoded and its dot segments are resolved here, in memory, so the path that is opened has
-//! neither. The kernel guarantees that it does not leave the tree through a symbolic link (`openat2`,
-//! `RESOLVE_BENEATH`).
+//! The name is decoded and its dot segments resolved here, in memory, so that what is opened later has neither. That
+//! it cannot leave the tree through a symbolic link is the kernel's promise (`openat2`, `RESOLVE_BENEATH`), not ours.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// Longest decoded path in bytes (`PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4096;
@@ -14,20 +15,20 @@ const PATH_BYTES_MAX: usize = 4096;
 /// A name below a served folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Relative path without `.`, `..` or empty segments; empty for the folder itself.
+    /// Relative, without `.`, `..` or empty segments; empty for the folder itself.
     pub path: PathBuf,
-    /// The target ends in a slash, so it means a folder.
+    /// The target ended in a slash: a folder is meant.
     pub folder: bool,
-    /// Some segment begins with a dot (except `.well-known`, RFC 8615, which is public).
+    /// Some segment begins with a dot (but `.well-known`, RFC 8615, is meant to be seen).
     pub hidden: bool,
 }
 
-/// Why a target is refused.
+/// Why a target names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadTarget {
-    /// Not a path, an invalid percent escape, or a path that leaves the root: 400.
+    /// Not a path, a broken percent sign, or one that climbs out: 400.
     Malformed,
-    /// Valid, but no file can have this name (NUL or an encoded slash in a name): 404.
+    /// Well-formed, but no file can be called so (NUL or an encoded slash in a name): 404.
     NoSuchName,
 }
 
@@ -47,8 +48,7 @@ pub fn resolve(target: &str) -> Result<Target, BadTarget> {
         folder = matches!(segment.as_slice(), b"" | b"." | b"..");
         match segment.as_slice() {
             b"" | b"." => {}
-            // A path that leaves its root is a mistake or an attack; staying at the root silently would hide
-            // both.
+            // A path that climbs above its root is a mistake or an attack; silently staying at the root hides both.
             b".." => drop(segments.pop().ok_or(BadTarget::Malformed)?),
             name if name.contains(&0) || name.contains(&b'/') => return Err(BadTarget::NoSuchName),
             _ => segments.push(segment),
@@ -62,7 +62,7 @@ pub fn resolve(target: &str) -> Result<Target, BadTarget> {
     Ok(Target { path: PathBuf::from(OsString::from_vec(bytes)), folder, hidden })
 }
 
-/// Decodes percent-encoding.
+/// Undoes percent-encoding.
 pub(crate) fn decode(raw: &str) -> Result<Vec<u8>, BadTarget> {
     let mut bytes = raw.bytes();
     let mut decoded = Vec::with_capacity(raw.len());
@@ -77,16 +77,12 @@ pub(crate) fn decode(raw: &str) -> Result<Vec<u8>, BadTarget> {
     Ok(decoded)
 }
 
-/// Encodes a file name as one segment of a URL (RFC 3986: everything but unreserved characters).
+/// What stands in one segment of a URL as it is: unreserved characters (RFC 3986).
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Writes a file name so that it stands as one segment of a URL.
 pub fn encode_segment(name: &[u8]) -> String {
-    let mut text = String::with_capacity(name.len());
-    for &byte in name {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte.into()),
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
+    percent_encode(name, UNRESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -449,7 +449,7 @@ fn a_port_in_use_is_said() {
     let server = Server::start(settings(&site.root)).unwrap();
     let mut second = settings(&site.root);
     second.listen = server.address();
-    let fault = Server::start(second).unwrap_err();
+    let fault = Server::start(second).err().unwrap();
     assert_eq!(fault.exit, seekless_base::Exit::Busy);
     server.stop();
 }

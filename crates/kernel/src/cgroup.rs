@@ -49,11 +49,8 @@ impl Hierarchy {
     /// The folder of a process's cgroup, then those of its ancestors, up to the mount point. Empty if the
     /// cgroup is outside of what is visible. `membership` is the process's `/proc/PID/cgroup`.
     pub fn groups(&self, membership: &str) -> Vec<PathBuf> {
-        let path = membership.lines().find_map(|line| {
-            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            controllers.split(',').any(|c| c == self.controller).then_some(path)
-        });
-        let Some(below) = path.and_then(|path| Path::new(path).strip_prefix(&self.root).ok()) else {
+        let path = self.path(membership);
+        let Some(below) = path.and_then(|path| path.strip_prefix(&self.root).ok()) else {
             return Vec::new();
         };
         if !below.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -61,6 +58,14 @@ impl Hierarchy {
         }
         let groups = below.ancestors().map(|group| self.point.join(group));
         groups.take(DEPTH_MAX).collect()
+    }
+
+    /// The cgroup that `membership` names.
+    pub(crate) fn path<'a>(&self, membership: &'a str) -> Option<&'a Path> {
+        membership.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|c| c == self.controller).then_some(Path::new(path))
+        })
     }
 }
 

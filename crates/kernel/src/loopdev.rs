@@ -162,3 +162,26 @@ pub fn backing_file(number: u32) -> Option<PathBuf> {
     let text = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
 }
+
+/// `linux/fs.h`: stops writes to a file system once everything in memory is on the disk and its journal is
+/// empty.
+const FIFREEZE: libc::c_ulong = 0xC004_5877;
+/// `linux/fs.h`: allows writes again.
+const FITHAW: libc::c_ulong = 0xC004_5878;
+
+/// Writes everything that the file system of `file` has in memory to its disk, including the journal, so that
+/// no earlier work is written back later. Writers wait meanwhile.
+///
+/// # Errors
+/// The caller is not root, or the file system cannot be frozen.
+pub fn settle(file: BorrowedFd<'_>) -> io::Result<()> {
+    let request = |code| {
+        // SAFETY: both requests ignore their argument; the descriptor is open for the length of the call.
+        match unsafe { libc::ioctl(file.as_raw_fd(), code as _, 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    request(FIFREEZE)?;
+    request(FITHAW)
+}

@@ -8,6 +8,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::cgroup::{Hierarchy, membership};
+use crate::topology::MountTable;
+
 /// Returns unused pages of the heap to the system. After many small objects were freed at once, the allocator
 /// otherwise keeps them. Takes milliseconds for hundreds of megabytes; does nothing if the allocator is not
 /// glibc's.
@@ -146,9 +149,8 @@ fn mem_total(meminfo: &str) -> Option<u64> {
 
 /// The limit files of this process's cgroups, innermost first.
 fn own_limit_files() -> Vec<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    limit_files(&groups, &mounts)
+    let membership = membership(std::process::id()).unwrap_or_default();
+    limit_files(&membership, &MountTable::of_system())
 }
 
 fn limit_in(file: &Path) -> Option<u64> {
@@ -161,43 +163,19 @@ fn limit(text: &str) -> Option<u64> {
 }
 
 /// The limit files of the process's cgroups and of all their ancestors.
-fn limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    // `7:memory:/a/b` or, for version 2, `0::/a/b`.
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else {
-            continue;
-        };
-        // Above `memory.high` (systemd: MemoryHigh=) the kernel evicts pages and slows the cgroup down.
-        let (kind, names): (_, &[&str]) = match controllers {
-            "" => ("cgroup2", &["memory.max", "memory.high"]),
-            c if c.split(',').any(|c| c == "memory") => ("cgroup", &["memory.limit_in_bytes"]),
-            _ => continue,
-        };
-        let Some((root, target)) = mount_of(mounts, kind) else { continue };
-        // In a container the mount shows the tree from the container's own cgroup on.
-        let below = Path::new(group).strip_prefix(&root).or_else(|_| Path::new(group).strip_prefix("/"));
-        let Ok(below) = below else { continue };
-        let group = target.join(below);
-        let groups = group.ancestors().take_while(|a| a.starts_with(&target));
-        files.extend(groups.flat_map(|group| names.iter().map(|name| group.join(name))));
-    }
-    files
-}
-
-/// Root and mount point of the hierarchy of this kind with the memory controller.
-fn mount_of(mounts: &str, kind: &str) -> Option<(PathBuf, PathBuf)> {
-    mounts.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let mut right = right.split(' ');
-        let memory = kind == "cgroup2" || right.clone().next_back()?.split(',').any(|o| o == "memory");
-        if right.next()? != kind || !memory {
-            return None;
+fn limit_files(membership: &str, mounts: &MountTable) -> Vec<PathBuf> {
+    // Above `memory.high` (systemd: MemoryHigh=) the kernel evicts pages and slows the cgroup down.
+    let files = |hierarchy: Hierarchy| {
+        let names: &[&str] =
+            if hierarchy.is_unified() { &["memory.max", "memory.high"] } else { &["memory.limit_in_bytes"] };
+        let mut groups = hierarchy.groups(membership);
+        // A namespace of cgroups may name ours otherwise than the mount does: what is visible there bounds us.
+        if groups.is_empty() && hierarchy.path(membership).is_some() {
+            groups.push(hierarchy.point().to_path_buf());
         }
-        let mut left = left.split(' ').skip(3);
-        Some((left.next()?.into(), left.next()?.into()))
-    })
+        groups.into_iter().flat_map(|group| names.iter().map(move |name| group.join(name)))
+    };
+    Hierarchy::of(mounts, "memory").into_iter().flat_map(files).collect()
 }
 
 #[cfg(test)]
@@ -209,6 +187,10 @@ mod tests {
 26 25 0:23 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
 27 25 0:24 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
 28 25 0:25 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
+
+    fn table(mounts: &str) -> MountTable {
+        MountTable::parse(mounts.as_bytes())
+    }
 
     #[test]
     fn a_pager_of_idle_memory_is_seen() {
@@ -258,7 +240,7 @@ mod tests {
 
     #[test]
     fn every_group_from_ours_to_the_root_counts() {
-        let files = limit_files("8:cpu:/x\n7:memory:/a/b\n0::/c\n", MOUNTS);
+        let files = limit_files("8:cpu:/x\n7:memory:/a/b\n0::/c\n", &table(MOUNTS));
         let expected = [
             "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
             "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
@@ -269,15 +251,18 @@ mod tests {
             "/sys/fs/cgroup/unified/memory.high",
         ];
         assert_eq!(files, expected.map(PathBuf::from));
-        assert!(limit_files("garbage\n", MOUNTS).is_empty() && limit_files("7:memory:/a", "").is_empty());
+        assert!(limit_files("garbage\n", &table(MOUNTS)).is_empty());
+        assert!(limit_files("7:memory:/a", &table("")).is_empty());
     }
 
     #[test]
     fn a_container_sees_its_group_as_the_root() {
         let mounts = "27 25 0:24 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
-        let files = limit_files("0::/docker/1/srv\n", mounts);
+        let files = limit_files("0::/docker/1/srv\n", &table(mounts));
         assert_eq!(files[0], Path::new("/sys/fs/cgroup/srv/memory.max"));
         assert_eq!(files.len(), 4);
+        let files = limit_files("0::/\n", &table(mounts));
+        assert_eq!(files, ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.high"].map(PathBuf::from));
     }
 
     #[test]

@@ -7,50 +7,10 @@
 //! be taken first by any user.
 
 use std::env;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-/// Why the folder is not used. One line that says how to fix it.
-#[derive(Debug)]
-pub enum StateError {
-    /// Another user can write into it, or it is not a directory.
-    Untrusted {
-        /// The folder.
-        path: PathBuf,
-        /// The problem.
-        what: String,
-    },
-    /// It cannot be made or examined.
-    Unusable {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for StateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StateError::Untrusted { path, what } => write!(
-                f,
-                "the state folder {} {what}, so its content is not trusted; remove it, or set SEEKLESS_STATE to a \
-                 folder of your own",
-                path.display()
-            ),
-            StateError::Unusable { path, error } => write!(
-                f,
-                "cannot use the state folder {}: {error}; set SEEKLESS_STATE to a place you may write",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StateError {}
 
 /// Its path: `$SEEKLESS_STATE`, else `/run/seekless` for root, else `$XDG_RUNTIME_DIR/seekless`, else
 /// `/tmp/seekless-$UID`. Does not access it.
@@ -72,8 +32,8 @@ pub fn path() -> PathBuf {
 /// The folder, for reading. It need not exist.
 ///
 /// # Errors
-/// [`StateError::Untrusted`]: others may write there, or could have made it.
-pub fn folder() -> Result<PathBuf, StateError> {
+/// `PermissionDenied`: others may write there, or could have made it. The line says how to fix it.
+pub fn folder() -> io::Result<PathBuf> {
     let path = path();
     check(&path)?;
     Ok(path)
@@ -83,28 +43,34 @@ pub fn folder() -> Result<PathBuf, StateError> {
 ///
 /// # Errors
 /// Those of [`folder`]; it cannot be made.
-pub fn made_folder() -> Result<PathBuf, StateError> {
+pub fn made_folder() -> io::Result<PathBuf> {
     let path = path();
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
     // A dangling symlink exists but is not a directory: report its kind first.
     check(&path)?;
-    made.map_err(|error| StateError::Unusable { path: path.clone(), error })?;
+    made.map_err(|e| unusable(&path, &e))?;
     Ok(path)
 }
 
 /// Checks that a folder, if it exists, is under the control of this user and root only.
 ///
 /// # Errors
-/// [`StateError::Untrusted`]: it is not. [`StateError::Unusable`]: it cannot be examined.
-pub fn check(path: &Path) -> Result<(), StateError> {
-    let untrusted = |what: String| Err(StateError::Untrusted { path: path.to_path_buf(), what });
-    let unusable = |error| StateError::Unusable { path: path.to_path_buf(), error };
+/// `PermissionDenied`: it is not. Another: it cannot be examined.
+pub fn check(path: &Path) -> io::Result<()> {
+    let untrusted = |what: String| {
+        let text = format!(
+            "the state folder {} {what}, so its content is not trusted; remove it, or set SEEKLESS_STATE to a \
+             folder of your own",
+            path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    };
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let trusted = |owner: u32| owner == 0 || owner == uid;
     let itself = match fs::symlink_metadata(path) {
         Ok(itself) => itself,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(unusable(e)),
+        Err(e) => return Err(unusable(path, &e)),
     };
     if !trusted(itself.uid()) {
         return untrusted(format!("belongs to user {}", itself.uid()));
@@ -114,7 +80,7 @@ pub fn check(path: &Path) -> Result<(), StateError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return untrusted("is a symlink that leads nowhere".into());
         }
-        Err(e) => return Err(unusable(e)),
+        Err(e) => return Err(unusable(path, &e)),
     };
     if !about.is_dir() {
         return untrusted("is no folder".into());
@@ -128,6 +94,14 @@ pub fn check(path: &Path) -> Result<(), StateError> {
         return untrusted(format!("may be written by others (mode {:o})", mode & 0o7777));
     }
     Ok(())
+}
+
+fn unusable(path: &Path, error: &io::Error) -> io::Error {
+    let text = format!(
+        "cannot use the state folder {}: {error}; set SEEKLESS_STATE to a place you may write",
+        path.display()
+    );
+    io::Error::new(error.kind(), text)
 }
 
 #[cfg(test)]

@@ -1,40 +1,8 @@
 //! Whether a file can have been changed by other users: root must not load such a file into a server.
 
-use std::fmt;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-
-/// The first part of a path that another user can change.
-#[derive(Debug)]
-pub enum TrustError {
-    /// It belongs to another user, or others may write to it.
-    Others {
-        /// The part.
-        part: PathBuf,
-        /// Why it is not trusted.
-        what: String,
-    },
-    /// It cannot be examined.
-    Unseen {
-        /// The part.
-        part: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for TrustError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TrustError::Others { part, what } => write!(f, "{} {what}", part.display()),
-            TrustError::Unseen { part, error } => write!(f, "{}: {error}", part.display()),
-        }
-    }
-}
-
-impl std::error::Error for TrustError {}
+use std::path::Path;
 
 /// Checks that every part of a path without symlinks belongs to root or to this process's user and cannot be
 /// replaced by others: no other user or group may write to it, except for a sticky folder, where each user
@@ -42,14 +10,13 @@ impl std::error::Error for TrustError {}
 ///
 /// # Errors
 /// The first part that fails, from `/` on.
-pub fn is_only_ours(path: &Path) -> Result<(), TrustError> {
+pub fn is_only_ours(path: &Path) -> Result<(), String> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     parts.reverse();
     for part in parts {
-        let others = |what: String| Err(TrustError::Others { part: part.to_path_buf(), what });
-        let about = fs::symlink_metadata(part)
-            .map_err(|error| TrustError::Unseen { part: part.to_path_buf(), error })?;
+        let others = |what: String| Err(format!("{} {what}", part.display()));
+        let about = fs::symlink_metadata(part).map_err(|e| format!("{}: {e}", part.display()))?;
         if about.is_symlink() {
             return others("is a symlink".into());
         }
@@ -88,7 +55,7 @@ mod tests {
         mode(&folder, 0o1777);
         is_only_ours(&file).expect("a sticky folder");
         let named = |part: &Path| {
-            let error = is_only_ours(&file).unwrap_err().to_string();
+            let error = is_only_ours(&file).unwrap_err();
             assert!(error.starts_with(&format!("{} ", part.display())), "{error}");
         };
         mode(&folder, 0o777);

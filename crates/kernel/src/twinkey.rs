@@ -71,7 +71,6 @@ pub fn proof(key: &Key, nonce: u64) -> [u8; 16] {
 ///
 /// # Errors
 /// The folder cannot be written to.
-#[cfg(feature = "full")]
 pub fn ensure(path: &KeyPath, others: bool) -> std::io::Result<Key> {
     use rustix::fs::{Mode, OFlags};
     use std::os::fd::AsFd;
@@ -100,7 +99,7 @@ pub fn ensure(path: &KeyPath, others: bool) -> std::io::Result<Key> {
     Ok(key)
 }
 
-#[cfg(all(test, feature = "full"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::ffi::CString;

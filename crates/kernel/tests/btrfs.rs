@@ -1,5 +1,4 @@
 //! The addresses that btrfs reports, compared with the content of the devices themselves.
-#![cfg(feature = "full")]
 
 mod made;
 

@@ -1,5 +1,4 @@
 //! Pages held until their reader reads them: on real files, under requests to evict them.
-#![cfg(feature = "full")]
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -1,5 +1,4 @@
 //! Real files, actually evicted and brought back.
-#![cfg(feature = "full")]
 
 use std::fs::File;
 use std::io::Write;

@@ -1,5 +1,4 @@
 //! Finding the disk, in trees built for the purpose.
-#![cfg(feature = "full")]
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -22,12 +22,13 @@ pub(crate) struct Tally {
     pub(crate) bar: ProgressBar,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Counts {
     paths: u64,
     bytes: u64,
     by_address: u64,
     by_inode: u64,
+    as_listed: u64,
 }
 
 /// `--json`.
@@ -59,11 +60,8 @@ pub(crate) struct Summary {
 #[derive(Debug, Serialize)]
 struct DeviceSummary {
     name: String,
-    paths: u64,
-    bytes: u64,
-    by_address: u64,
-    by_inode: u64,
-    as_listed: u64,
+    #[serde(flatten)]
+    counts: Counts,
 }
 
 impl Tally {
@@ -98,21 +96,18 @@ impl Tally {
         let counts = &mut self.counts[found.device];
         counts.paths += 1;
         counts.bytes = counts.bytes.saturating_add(found.bytes);
-        counts.by_address += u64::from(found.how == How::Address);
-        counts.by_inode += u64::from(found.how == How::Inode);
+        *match found.how {
+            How::Address => &mut counts.by_address,
+            How::Inode => &mut counts.by_inode,
+            How::Listed => &mut counts.as_listed,
+        } += 1;
     }
 
     pub(crate) fn summary(&self, look: &Look, ahead: Option<AheadSummary>) -> Summary {
-        let device = |(counts, device): (&Counts, &crate::look::Device)| DeviceSummary {
-            name: device.name.clone(),
-            paths: counts.paths,
-            bytes: counts.bytes,
-            by_address: counts.by_address,
-            by_inode: counts.by_inode,
-            as_listed: counts.paths - counts.by_address - counts.by_inode,
-        };
-        let devices: Vec<DeviceSummary> = self.counts.iter().zip(look.devices()).map(device).collect();
-        let sum = |of: fn(&DeviceSummary) -> u64| devices.iter().map(of).fold(0, u64::saturating_add);
+        let all = self.counts.iter().zip(look.devices());
+        let devices =
+            all.map(|(counts, device)| DeviceSummary { name: device.name.clone(), counts: *counts });
+        let sum = |of: fn(&Counts) -> u64| self.counts.iter().map(of).fold(0, u64::saturating_add);
         Summary {
             paths: self.paths,
             ordered: sum(|d| d.paths),
@@ -122,7 +117,7 @@ impl Tally {
             as_listed: sum(|d| d.as_listed),
             failures: self.failures,
             batches: self.batches,
-            devices,
+            devices: devices.collect(),
             ahead,
         }
     }

@@ -1,20 +1,21 @@
 //! What goes into a [`crate::DiskEngine`] and what comes out of it.
 
 use seekless_base::{FileId, Lba, Nanos, words};
+use serde::{Deserialize, Serialize};
 
 use crate::IoPriority;
 use crate::memory::MemoryLimit;
 
 /// Id of a request, chosen by the driver. Must not be used again while the first request waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId(pub u64);
 
 /// Id of a read, chosen by the engine. Never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReadId(pub u64);
 
 /// A client is about to read bytes that are not in memory, and waits for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Its id.
     pub id: RequestId,
@@ -32,11 +33,13 @@ pub struct Request {
     /// Disk address of `offset`, if the driver knows it. Only the order of reads depends on it.
     pub lba: Option<Lba>,
     /// When, how fast and for whom the bytes are needed.
+    #[serde(default, skip_serializing_if = "Demand::is_unknown")]
     pub demand: Demand,
 }
 
 /// When, how fast and for whom bytes are needed, as far as the driver knows. By default nothing is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Demand {
     /// When the bytes should be in memory. `None` means now; a time too far off counts as
     /// [`crate::Config::wait_max`] from now.
@@ -62,8 +65,15 @@ pub struct Demand {
     pub io: IoPriority,
 }
 
+impl Demand {
+    fn is_unknown(&self) -> bool {
+        *self == Demand::default()
+    }
+}
+
 /// How much of a reported range has been read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Taken {
     /// The whole range.
     #[default]
@@ -74,7 +84,7 @@ pub enum Taken {
 }
 
 /// A client read bytes. No request waits, but the client's stream moved on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     /// The file.
     pub file: FileId,
@@ -91,7 +101,7 @@ pub struct Access {
 }
 
 /// What waits to be written to the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Writes {
     /// Write requests that wait for the device or are in flight there; 0 if nothing is to be written.
     pub waiting: u64,
@@ -100,7 +110,8 @@ pub struct Writes {
 }
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Event {
     /// A new request. It will be answered exactly once.
     Request(Request),
@@ -244,7 +255,8 @@ pub enum Event {
 }
 
 /// How a read ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Every byte is in memory.
     Ok,
@@ -254,7 +266,8 @@ pub enum Outcome {
 }
 
 /// What the driver must do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Bring these bytes into memory. Report [`Event::Progress`] any number of times and [`Event::Done`]
     /// once.
@@ -334,7 +347,8 @@ pub enum Action {
 }
 
 /// The answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The requested bytes are in memory.
     Resident,
@@ -343,7 +357,8 @@ pub enum Verdict {
 }
 
 /// Why a request was passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// The queue is full.
     QueueFull,

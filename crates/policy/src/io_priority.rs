@@ -9,6 +9,7 @@
 //!   one has four pieces, a reader of a quarter of its weight has one. Pieces stay as long as they are.
 
 use seekless_base::Nanos;
+use serde::{Deserialize, Serialize};
 
 /// Longest that a reader of the idle class, or of a low weight, stands behind others. At half, a backup takes
 /// twice as much from a saturated disk, a piece every five seconds; at double, it comes closer to the time at
@@ -16,7 +17,7 @@ use seekless_base::Nanos;
 pub const IDLE_WAIT: Nanos = Nanos::from_secs(10);
 
 /// What the kernel's I/O priority and the group's weight say about a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoPriority {
     /// It is of the idle class.
     pub idle: bool,

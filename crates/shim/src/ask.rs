@@ -156,20 +156,28 @@ fn ring() -> Option<OwnedFd> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
     say(&line, Frame::RingAsk, None)?;
-    let patience_ms = prompt_ms();
-    let timeout =
-        Timespec { tv_sec: (patience_ms / 1_000) as i64, tv_nsec: (patience_ms % 1_000 * 1_000_000) as _ };
     // A signal costs the ring until the daemon is restarted. That does no harm, and avoids a loop.
-    let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
-    if !ready.is_ok_and(|n| n > 0) {
-        return None;
-    }
-    let mut bytes = [0u8; FRAME_BYTES];
-    let received = receive(line.socket()?, &mut bytes, true).ok()?;
-    match bytes.get(..received.length).map(Frame::decode) {
-        Some(Ok(Frame::Ring)) => received.descriptor,
+    match promptly(&line, &mut [0; FRAME_BYTES], true)? {
+        (Frame::Ring, ring) => ring,
         _ => None,
     }
+}
+
+/// The frame that comes on this line now, and its descriptor if there may be one.
+fn promptly<'b>(
+    line: &Line,
+    bytes: &'b mut [u8; FRAME_BYTES],
+    with_descriptor: bool,
+) -> Option<(Frame<'b>, Option<OwnedFd>)> {
+    let timeout = timeout(prompt_ms().saturating_mul(1_000_000));
+    let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
+    let socket = line.socket().filter(|_| ready.is_ok_and(|n| n > 0))?;
+    let received = receive(socket, bytes, with_descriptor).ok()?;
+    Some((Frame::decode(bytes.get(..received.length)?).ok()?, received.descriptor))
+}
+
+fn timeout(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
 }
 
 /// Reports a call of mode `track`.
@@ -227,14 +235,10 @@ fn is_proven(line: &Line) -> bool {
     if say(line, Frame::Challenge { nonce }, None).is_none() {
         return false;
     }
-    let ms = prompt_ms();
-    let timeout = Timespec { tv_sec: (ms / 1_000) as i64, tv_nsec: (ms % 1_000 * 1_000_000) as _ };
-    let ready = rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout));
-    let Some(socket) = line.socket().filter(|_| ready.is_ok_and(|n| n > 0)) else { return false };
-    let mut bytes = [0u8; FRAME_BYTES];
-    let Ok(received) = receive(socket, &mut bytes, false) else { return false };
-    let frame = bytes.get(..received.length).map(Frame::decode);
-    matches!(frame, Some(Ok(Frame::Proof { digest })) if digest == twinkey::proof(&key, nonce))
+    matches!(
+        promptly(line, &mut [0; FRAME_BYTES], false),
+        Some((Frame::Proof { digest }, _)) if digest == twinkey::proof(&key, nonce)
+    )
 }
 
 /// A connection, made at once or not at all, with a number out of the host's way. `MFILE`: no number is
@@ -347,8 +351,7 @@ fn converse(line: &Line, patience_ms: u64, total_ms: u64, ring_along: bool) -> R
                 return Err(Failed::Off);
             }
             let left = left.min(filter::LOOK_MS * 1_000_000);
-            let timeout =
-                Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as _ };
+            let timeout = timeout(left);
             match rustix::event::poll(&mut [PollFd::new(&*line.socket, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {}
                 Ok(_) => break,

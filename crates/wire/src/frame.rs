@@ -349,55 +349,37 @@ impl FrameBuf {
 impl<'a> Frame<'a> {
     /// The frame's kind number.
     pub const fn kind(&self) -> u16 {
-        match self {
-            Frame::Hello { .. } => 1,
-            Frame::Need(_) => 2,
-            Frame::Tracked(_) => 3,
-            Frame::RingAsk => 4,
-            Frame::FileSetAsk { .. } => 5,
-            Frame::FileSetAdd(_) => 6,
-            Frame::FileSetTook { .. } => 7,
-            Frame::Working => 16,
-            Frame::Answer(_) => 17,
-            Frame::Settings(_) => 18,
-            Frame::Refuse(_) => 19,
-            Frame::Ring => 20,
-            Frame::FileSet(_) => 21,
-            Frame::FileSetReady(_) => 22,
-            Frame::StatusAsk => 32,
-            Frame::StatusPart(_) => 33,
-            Frame::PassAll { .. } => 34,
-            Frame::TakeOver { .. } => 35,
-            Frame::Release { .. } => 36,
-            Frame::Challenge { .. } => 37,
-            Frame::Proof { .. } => 38,
-        }
+        self.number_and_name().0
     }
 
     /// Its name, for messages and logs.
     pub const fn name(&self) -> &'static str {
+        self.number_and_name().1
+    }
+
+    const fn number_and_name(&self) -> (u16, &'static str) {
         match self {
-            Frame::Hello { .. } => "Hello",
-            Frame::Need(_) => "Need",
-            Frame::Tracked(_) => "Tracked",
-            Frame::RingAsk => "RingAsk",
-            Frame::FileSetAsk { .. } => "FileSetAsk",
-            Frame::FileSetAdd(_) => "FileSetAdd",
-            Frame::FileSetTook { .. } => "FileSetTook",
-            Frame::Working => "Working",
-            Frame::Answer(_) => "Answer",
-            Frame::Settings(_) => "Settings",
-            Frame::Refuse(_) => "Refuse",
-            Frame::Ring => "Ring",
-            Frame::FileSet(_) => "FileSet",
-            Frame::FileSetReady(_) => "FileSetReady",
-            Frame::StatusAsk => "StatusAsk",
-            Frame::StatusPart(_) => "StatusPart",
-            Frame::PassAll { .. } => "PassAll",
-            Frame::TakeOver { .. } => "TakeOver",
-            Frame::Release { .. } => "Release",
-            Frame::Challenge { .. } => "Challenge",
-            Frame::Proof { .. } => "Proof",
+            Frame::Hello { .. } => (1, "Hello"),
+            Frame::Need(_) => (2, "Need"),
+            Frame::Tracked(_) => (3, "Tracked"),
+            Frame::RingAsk => (4, "RingAsk"),
+            Frame::FileSetAsk { .. } => (5, "FileSetAsk"),
+            Frame::FileSetAdd(_) => (6, "FileSetAdd"),
+            Frame::FileSetTook { .. } => (7, "FileSetTook"),
+            Frame::Working => (16, "Working"),
+            Frame::Answer(_) => (17, "Answer"),
+            Frame::Settings(_) => (18, "Settings"),
+            Frame::Refuse(_) => (19, "Refuse"),
+            Frame::Ring => (20, "Ring"),
+            Frame::FileSet(_) => (21, "FileSet"),
+            Frame::FileSetReady(_) => (22, "FileSetReady"),
+            Frame::StatusAsk => (32, "StatusAsk"),
+            Frame::StatusPart(_) => (33, "StatusPart"),
+            Frame::PassAll { .. } => (34, "PassAll"),
+            Frame::TakeOver { .. } => (35, "TakeOver"),
+            Frame::Release { .. } => (36, "Release"),
+            Frame::Challenge { .. } => (37, "Challenge"),
+            Frame::Proof { .. } => (38, "Proof"),
         }
     }
 

@@ -253,9 +253,8 @@ fn the_bitrates_of_a_table_set_the_sizes_of_pieces() {
     let log = fs::read_to_string(&log).unwrap();
     let reads: Vec<u64> = log
         .lines()
-        .map(|line| line.split(' ').skip(2).collect::<Vec<_>>())
-        .filter(|words| words.starts_with(&["-", "read"]))
-        .map(|words| words[5].parse().unwrap())
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|line| line[2]["action"]["read"]["len"].as_u64())
         .collect();
     assert_eq!(reads, [4 << 20, 1 << 20], "{log}");
 }

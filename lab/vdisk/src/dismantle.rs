@@ -10,8 +10,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
+use seekless_kernel::loopdev;
 use seekless_kernel::loopdev::LoopDevice;
-use seekless_kernel::{loopdev, mounts};
+use seekless_kernel::topology::MountTable;
 
 use crate::config::FsKind;
 use crate::control::{ControlClient, ControlRequest};
@@ -88,7 +89,7 @@ fn unmount_all(target: &Path, source: &Path, end_worker: &mut impl FnMut()) {
     // Bounded: a mount that cannot be removed must not block this process for ever.
     for _ in 0..8 {
         let ours =
-            mounts::mounts().is_ok_and(|all| all.iter().any(|m| m.target == target && m.source == source));
+            MountTable::of_system().iter().any(|m| m.target == target && Path::new(&m.source) == source);
         if !ours {
             return;
         }

@@ -103,7 +103,7 @@ pub fn populate(
     // All of it, the journal included, while nothing takes time: no write-back follows into the first
     // experiment.
     rustix::fs::syncfs(&dir).map_err(|e| cannot("sync", root, &e.into()))?;
-    let _ = seekless_kernel::mounts::settle(dir.as_fd());
+    let _ = seekless_kernel::loopdev::settle(dir.as_fd());
     // Cutting a page brought it into the cache; a populated library starts cold.
     for (path, size) in &manifest.files {
         if let (Ok(file), true) = (File::open(root.join(path)), size % ALIGN != 0) {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use seekless_base::{Exit, Fault};
-use seekless_kernel::state::{self, StateError};
+use seekless_kernel::state;
 use serde::{Deserialize, Serialize};
 
 use crate::config::DiskConfig;
@@ -158,7 +158,7 @@ impl DiskDir {
             // Created first and checked then, so no other process can have created it in between.
             match state::made_folder() {
                 Ok(_) => {}
-                Err(StateError::Unusable { error, .. }) if passing(&error) => continue,
+                Err(e) if passing(&e) => continue,
                 Err(e) => return Err(Fault::new(Exit::Permission, e.to_string())),
             }
             let opened = fs::DirBuilder::new()

@@ -14,7 +14,7 @@ use seekless_frontend::advice::{scheduler, unavailable};
 use seekless_frontend::own_daemon;
 use seekless_frontend::status::StatusReport;
 use seekless_kernel::cacheevents::{Attachment, CacheEvents};
-use seekless_kernel::mounts::mounts;
+use seekless_kernel::topology::MountTable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{EngineArgs, ReportOptions, SocketArgs};
@@ -71,8 +71,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     let folder = settings.socket.parent().map(Path::to_path_buf);
     let engine = settings.engine.clone();
     let daemon = match args.socket.no_socket {
-        false => Daemon::start(settings).map_err(|error| {
-            let fault = Fault::from(error);
+        false => Daemon::start(settings).map_err(|fault| {
             let instead = "to observe without serving shims as well, use --no-socket";
             Fault::new(fault.exit, format!("{}; {instead}", fault.message))
         })?,
@@ -145,10 +144,10 @@ fn serve(
             let _ = rustix::io::read(hung_up, &mut [0u8; 64]);
             door.release(|_| true);
         }
-        if mounted && let Ok(mounts) = mounts() {
+        if mounted && let Ok(mounts) = MountTable::read() {
             // Unmounted while files were open (`umount -l`): the file system goes when the last of them is
             // closed.
-            door.release(|volume| !mounts.iter().any(|m| m.device == volume.dev));
+            door.release(|volume| !mounts.iter().any(|m| (m.dev.major, m.dev.minor) == volume.dev));
         }
         if let (Some(interval), Some(at)) = (interval, next)
             && Instant::now() >= at

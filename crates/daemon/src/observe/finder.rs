@@ -17,17 +17,18 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use seekless_engine::{Engine, ForwardedCall, lock};
+use seekless_frontend::status::ObserveReport;
 use seekless_kernel::fanotify::Opens;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::{cachestat, page_bytes};
 use seekless_policy::{IoPriority, Taken};
 
-use super::Counts;
 use super::reads::{Inode, Seen};
 use super::scan::{Scan, open_folder};
 use super::table::Answer;
 use super::volume::Volume;
+use crate::counts::Counts;
 use crate::watch::scope::path_of;
 
 /// Maximum number of remembered handles, twice this; about 150 bytes each. The kernel reports every file
@@ -82,7 +83,7 @@ const LATELY: i64 = 10;
 pub(crate) struct Finder {
     volumes: Arc<[Volume]>,
     engine: Engine,
-    counts: Arc<Counts>,
+    counts: Arc<Counts<ObserveReport>>,
     /// Queues of opened files, for the volumes that need them.
     opens: Vec<((u32, u32), Opens)>,
     handles: Handles,
@@ -97,7 +98,7 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    pub(crate) fn new(volumes: Arc<[Volume]>, engine: Engine, counts: Arc<Counts>) -> Finder {
+    pub(crate) fn new(volumes: Arc<[Volume]>, engine: Engine, counts: Arc<Counts<ObserveReport>>) -> Finder {
         let mut opens: Vec<((u32, u32), Opens)> = Vec::new();
         for volume in volumes.iter().filter(|v| !v.by_number) {
             if opens.iter().any(|(dev, _)| *dev == volume.dev) {
@@ -147,12 +148,12 @@ impl Finder {
                     handles.insert(Inode { dev: *dev, ino }, handle);
                 }
             });
-            counts.opens_lost.add_many(lost);
+            counts.count(|c| c.opens_lost += lost);
         }
     }
 
     fn search(&mut self, search: Search, answers: &Sender<(Inode, Answer)>) {
-        self.counts.looked_for.add();
+        self.counts.count(|c| c.looked_for += 1);
         self.hear();
         let Search { inode, reads, pid } = search;
         match self.open(inode) {
@@ -167,7 +168,7 @@ impl Finder {
                 } else if walks && self.wanted.len() < WANTED_MAX {
                     self.wanted.insert(inode, reads);
                 } else {
-                    self.counts.unknown.add();
+                    self.counts.count(|c| c.unknown += 1);
                     let _ = answers.send((inode, Answer::Unknown));
                 }
             }
@@ -199,7 +200,7 @@ impl Finder {
         let path = path_of(file.as_fd());
         let volumes = self.volumes.iter().filter(|v| v.dev == self.volumes[volume].dev);
         if !volumes.into_iter().any(|v| v.whole || path.as_ref().is_some_and(|p| p.starts_with(&v.path))) {
-            self.counts.outside.add();
+            self.counts.count(|c| c.outside += 1);
             return Answer::Refused;
         }
         let size = about.st_size as u64;
@@ -223,16 +224,16 @@ impl Finder {
         self.engine.hit(&call, first.taken, Source::own(file));
         let devices = lock(self.engine.devices());
         if devices.reader_of(call.file).is_none() {
-            self.counts.not_a_disk.add();
+            self.counts.count(|c| c.not_a_disk += 1);
             return match devices.serves_none_of(call.file.dev) {
                 true => Answer::NotServed,
                 false => Answer::Refused,
             };
         }
-        self.counts.found.add();
+        self.counts.count(|c| c.found += 1);
         match missed {
             true => self.counts.missed(&devices, pid, call.file, 0, IoPriority::NORMAL),
-            false => self.counts.accesses.add(),
+            false => self.counts.count(|c| c.accesses += 1),
         }
         for read in reads {
             self.counts.forward(&devices, call.file, read);
@@ -241,7 +242,7 @@ impl Finder {
     }
 
     fn unknown(&self) -> Answer {
-        self.counts.unknown.add();
+        self.counts.count(|c| c.unknown += 1);
         Answer::Unknown
     }
 
@@ -255,7 +256,7 @@ impl Finder {
             if self.to_scan.is_empty() {
                 self.to_scan = (0..self.volumes.len()).filter(|&v| !self.volumes[v].by_number).collect();
                 self.scan_began = now;
-                self.counts.scans.add();
+                self.counts.count(|c| c.scans += 1);
             }
             let Some(index) = self.to_scan.pop() else { return };
             let volume = &self.volumes[index];

@@ -5,10 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use seekless_base::{Exit, Fault};
-use seekless_kernel::mounts::{Mounted, mounts};
+use seekless_kernel::topology::MountTable;
 
 use super::finder::opens_by_number;
-use crate::watch::scope::mount_of;
 
 /// One folder.
 #[derive(Clone, Debug)]
@@ -28,13 +27,13 @@ impl Volume {
     /// # Errors
     /// One of them does not exist, is not a directory, or lies on a file system that cannot be observed.
     pub(crate) fn find(dirs: &[PathBuf]) -> Result<Vec<Volume>, Fault> {
-        let table = mounts().map_err(|e| {
+        let table = MountTable::read().map_err(|e| {
             Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
         })?;
         dirs.iter().map(|dir| Volume::of(dir, &table)).collect()
     }
 
-    fn of(dir: &Path, table: &[Mounted]) -> Result<Volume, Fault> {
+    fn of(dir: &Path, table: &MountTable) -> Result<Volume, Fault> {
         let wrong = |e: &dyn std::fmt::Display| {
             Fault::new(
                 Exit::Missing,
@@ -46,7 +45,7 @@ impl Volume {
         if !about.is_dir() {
             return Err(wrong(&"it is not a folder"));
         }
-        let mount = mount_of(table, &path).ok_or_else(|| wrong(&"it lies on no mount"))?;
+        let mount = table.by_path(&path).ok_or_else(|| wrong(&"it lies on no mount"))?;
         let kind = mount.fs_type.as_str();
         let instead = match kind {
             "overlay" => "its files lie in the folders of its layers: name the one that holds them",
@@ -57,7 +56,9 @@ impl Volume {
                 "observe it on the machine that has the disk"
             }
             // File systems on several devices have a device number of their own.
-            _ if mount.device.0 == 0 && !["btrfs", "bcachefs"].contains(&kind) => "it has no disk of its own",
+            _ if mount.dev.major == 0 && !["btrfs", "bcachefs"].contains(&kind) => {
+                "it has no disk of its own"
+            }
             _ => "",
         };
         if !instead.is_empty() {
@@ -68,7 +69,8 @@ impl Volume {
         }
         let whole = mount.target == path && mount.root == Path::new("/");
         let by_number = opens_by_number(&path);
-        Ok(Volume { dev: mount.device, st_dev: about.dev(), whole, by_number, path })
+        let dev = (mount.dev.major, mount.dev.minor);
+        Ok(Volume { dev, st_dev: about.dev(), whole, by_number, path })
     }
 }
 
@@ -81,13 +83,13 @@ mod tests {
         let fault = Volume::find(&["/nowhere/at all".into()]).unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("/nowhere/at all"), "{fault}");
-        let table = seekless_kernel::mounts::parse(b"1 2 0:5 / / rw - fuse.sshfs x rw\n");
+        let table = MountTable::parse(b"1 2 0:5 / / rw - fuse.sshfs x rw\n");
         let fault = Volume::of(Path::new("/"), &table).unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("seekless run"), "{fault}");
-        let table = seekless_kernel::mounts::parse(b"1 2 0:9 / / rw - proc proc rw\n");
+        let table = MountTable::parse(b"1 2 0:9 / / rw - proc proc rw\n");
         assert!(Volume::of(Path::new("/"), &table).unwrap_err().message.contains("no disk of its own"));
-        let table = seekless_kernel::mounts::parse(b"1 2 8:1 / / rw - ext4 /dev/sda1 rw\n");
+        let table = MountTable::parse(b"1 2 8:1 / / rw - ext4 /dev/sda1 rw\n");
         let volume = Volume::of(Path::new("/"), &table).unwrap();
         assert!(volume.whole && volume.dev == (8, 1));
     }

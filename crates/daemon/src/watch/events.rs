@@ -18,11 +18,11 @@ use seekless_kernel::prefetch::Source;
 use seekless_policy::{FileId, Taken};
 
 use super::beats::{Beats, ROUND};
-use super::counts::Counts;
 use super::files::Files;
 use super::pauses::Pauses;
 use super::scope::Folders;
 use crate::blocked_calls::Registry;
+use crate::counts::Counts;
 use crate::limits::Limits;
 use crate::settings::DaemonSettings;
 
@@ -44,7 +44,7 @@ pub(crate) struct Announcer {
     pub(crate) folders: Arc<Folders>,
     pub(crate) pauses: Pauses,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Counts<WatchReport>,
 }
 
 impl Announcer {
@@ -97,15 +97,17 @@ impl Announcer {
     /// Releases a reader, or hands its read to the engine. Dropping the event on any path releases it.
     fn event(&self, event: Event) {
         let counts = &self.counts;
-        counts.events.add();
-        let Some(fd) = event.file() else { return counts.nothing_to_do.add() };
+        counts.count(|c| c.events += 1);
+        let Some(fd) = event.file() else { return counts.count(|c| c.nothing_to_do += 1) };
         let (offset, count) = event.range().unwrap_or((0, TO_END));
-        let Ok(call) = ForwardedCall::of(fd, offset, count) else { return counts.nothing_to_do.add() };
+        let Ok(call) = ForwardedCall::of(fd, offset, count) else {
+            return counts.count(|c| c.nothing_to_do += 1);
+        };
         let now = Instant::now();
         if !self.files.inside(call.file, fd, &self.folders, now) {
             let _ = self.group.ignore(fd);
             self.for_nothing(call.file, now);
-            return counts.outside.add();
+            return counts.count(|c| c.outside += 1);
         }
         // A blocked read is not reported: it is the read that its answer releases.
         let pid = u32::try_from(event.tid()).unwrap_or(0);
@@ -126,7 +128,7 @@ impl Announcer {
         let submitted = self.engine.submit(call, &mut door);
         match submitted {
             Ok(Submitted::Resident { want, .. }) => {
-                counts.hits.add();
+                counts.count(|c| c.hits += 1);
                 if let Some(event) = door.event {
                     self.hit(event, &ForwardedCall { want, ..call }, now);
                 }
@@ -134,17 +136,17 @@ impl Announcer {
             Ok(Submitted::Blocked(_)) => {
                 lock(&self.followed).asked(call.file, now);
                 self.heard(call.file, now);
-                counts.held.add();
+                counts.count(|c| c.held += 1);
             }
-            Err(Refused::Mode | Refused::BadRequest) => counts.nothing_to_do.add(),
+            Err(Refused::Mode | Refused::BadRequest) => counts.count(|c| c.nothing_to_do += 1),
             Err(Refused::NotADisk) => {
                 let _ = self.group.ignore(door.fd());
                 self.folders.leave_alone(call.file.dev, &self.group);
-                counts.not_a_disk.add();
+                counts.count(|c| c.not_a_disk += 1);
             }
             Err(Refused::Full) => {
                 self.heard(call.file, now);
-                counts.full.add();
+                counts.count(|c| c.passed_full += 1);
             }
             // Counted where its reason was found.
             Err(Refused::Door) => {}
@@ -168,10 +170,10 @@ impl Announcer {
         if is_own_thread(tid) {
             // The engine itself opens files and maps what it has brought in, which no program reads. Checked
             // after the reader is released.
-            return self.counts.own.add();
+            return self.counts.count(|c| c.own += 1);
         }
         if self.is_limited(tid, call.file, now) {
-            return self.counts.limited.add();
+            return self.counts.count(|c| c.limited += 1);
         }
         let in_memory = counted_before || (!covers_file && is_in_memory(fd.as_fd()));
         if in_memory && !self.is_followed(call.reader, call.file, now) {
@@ -194,7 +196,7 @@ impl Announcer {
     fn for_nothing(&self, file: FileId, now: Instant) {
         self.pauses.hit(file.dev, now, || {
             let pauses = self.prefetched.is_empty() && self.folders.pause(file.dev, &self.group);
-            self.counts.pauses.add_many(u64::from(pauses));
+            self.counts.count(|c| c.pauses += u64::from(pauses));
             pauses
         });
     }
@@ -240,16 +242,16 @@ impl Door for EventDoor<'_> {
         if is_own_thread(tid) {
             // A thread of the socket door's engine reads a file under our folders. It must not wait for
             // itself.
-            counts.own.add();
+            counts.count(|c| c.own += 1);
             return Err(Refused::Door);
         }
         if self.announcer.is_limited(tid, self.file_id, self.now) {
-            counts.limited.add();
+            counts.count(|c| c.limited += 1);
             return Err(Refused::Door);
         }
         let kind = match blocked_call(tid) {
             BlockedCall::Write => {
-                counts.writes.add();
+                counts.count(|c| c.writes += 1);
                 return Err(Refused::Door);
             }
             BlockedCall::Read => CallKind::Read,
@@ -257,7 +259,7 @@ impl Door for EventDoor<'_> {
             BlockedCall::Unknown => CallKind::of_unknown(self.count, limits),
         };
         if self.want.waited_for(kind, limits) != self.want.waited_for(CallKind::Read, limits) {
-            counts.cut.add();
+            counts.count(|c| c.cut += 1);
         }
         Ok(kind)
     }
@@ -269,7 +271,7 @@ impl Door for EventDoor<'_> {
         let held =
             own.zip(self.event.take().and_then(|event| self.announcer.registry.block(event, self.now)));
         let Some((own, held)) = held else {
-            self.announcer.counts.full.add();
+            self.announcer.counts.count(|c| c.passed_full += 1);
             return None;
         };
         // Whatever the verdict, the reader is released.

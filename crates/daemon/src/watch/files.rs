@@ -19,13 +19,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use seekless_engine::lock;
+use seekless_frontend::status::WatchReport;
 use seekless_kernel::fanotify::Group;
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::residency::{cachestat, page_bytes, pages_of};
 use seekless_policy::FileId;
 
-use super::counts::Counts;
 use super::scope::Folders;
+use crate::counts::Counts;
 
 /// Maximum number of files; about 100 bytes each. Beyond it all are forgotten and looked up again.
 const KNOWN_MAX: usize = 16384;
@@ -94,7 +95,7 @@ impl Files {
         size: u64,
         file: BorrowedFd<'_>,
         now: Instant,
-        (group, counts): (&Group, &Counts),
+        (group, counts): (&Group, &Counts<WatchReport>),
         needs_every_hit: impl FnOnce() -> bool,
     ) -> bool {
         if !self.ignore_resident {
@@ -112,7 +113,7 @@ impl Files {
             let mut ignored = lock(&self.ignored);
             if (ignored.len() < IGNORED_MAX || ignored.contains_key(&id)) && group.ignore(file).is_ok() {
                 ignored.insert(id, handle);
-                counts.ignored.add();
+                counts.count(|c| c.ignored += 1);
             }
         }
         resident
@@ -124,7 +125,7 @@ impl Files {
         &self,
         folders: &Folders,
         group: &Group,
-        counts: &Counts,
+        counts: &Counts<WatchReport>,
         needs_every_hit: impl Fn(FileId) -> bool,
     ) -> Duration {
         let began = Instant::now();
@@ -141,7 +142,7 @@ impl Files {
                 lock(&self.ignored).remove(&id);
                 // Fails if the mark is gone already, with the inode.
                 let _ = group.notice(file.as_fd());
-                counts.noticed.add();
+                counts.count(|c| c.noticed += 1);
             }
         }
         LOOK_EVERY.max(began.elapsed() * LOOK_SHARE)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::handle::FileHandle;
-use seekless_kernel::mounts::{Mounted, mounts};
+use seekless_kernel::topology::MountTable;
 
 #[derive(Debug)]
 struct Folder {
@@ -41,7 +41,7 @@ impl Folders {
     /// # Errors
     /// One of them does not exist, or is not a directory.
     pub(crate) fn find(dirs: &[PathBuf], scope: Scope) -> Result<Folders, Fault> {
-        let table = mounts().map_err(|e| {
+        let table = MountTable::read().map_err(|e| {
             Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
         })?;
         let mut folders: Vec<Folder> = Vec::new();
@@ -58,7 +58,8 @@ impl Folders {
             if !about.is_dir() {
                 return Err(wrong(&"it is not a folder"));
             }
-            let whole = mount_of(&table, &path)
+            let whole = table
+                .by_path(&path)
                 .is_some_and(|m| m.target == path && (scope == Scope::Mount || m.root == Path::new("/")));
             below.extend(
                 table.iter().map(|m| &m.target).filter(|t| t.starts_with(&path) && **t != path).cloned(),
@@ -171,35 +172,14 @@ pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()
 }
 
-/// The mount that a path lies on: the deepest of those above it, and the last of several at one place.
-pub(crate) fn mount_of<'a>(table: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
-    let above = table.iter().filter(|m| path.starts_with(&m.target));
-    above.max_by_key(|m| m.target.components().count())
-}
-
 /// The type of a folder's file system, for messages.
 pub(crate) fn fs_type(dir: &Path) -> Option<String> {
-    mount_of(&mounts().ok()?, dir).map(|m| m.fs_type.clone())
+    MountTable::of_system().by_path(dir).map(|m| m.fs_type.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_deepest_and_last_mount_counts() {
-        let line =
-            |root: &str, target: &str, fs: &str| format!("1 2 8:1 {root} {target} rw - {fs} /dev/x rw\n");
-        let text = line("/", "/", "ext4")
-            + &line("/", "/a", "xfs")
-            + &line("/b", "/a", "btrfs")
-            + &line("/", "/a/b c", "tmpfs");
-        let table = seekless_kernel::mounts::parse(text.as_bytes());
-        let of = |p: &str| mount_of(&table, Path::new(p)).map(|m| m.fs_type.clone()).unwrap();
-        assert_eq!(of("/a/x"), "btrfs");
-        assert_eq!(of("/ab"), "ext4");
-        assert_eq!(of("/"), "ext4");
-    }
 
     #[test]
     fn a_file_is_told_by_its_path() {

@@ -62,8 +62,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     settings.connections_max = settings.connections_max.min(watch.held_max);
     let engine = settings.engine.clone();
     let daemon = match worker.socket {
-        true => Daemon::start(settings).map_err(|error| {
-            let fault = Fault::from(error);
+        true => Daemon::start(settings).map_err(|fault| {
             let instead = "to watch without serving shims as well, use --no-socket";
             Fault::new(fault.exit, format!("{}; {instead}", fault.message))
         })?,

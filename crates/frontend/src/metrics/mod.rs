@@ -17,12 +17,10 @@
 //! Must not know: sockets of shims, frames, command lines of other commands, the doors.
 
 pub mod defs;
-mod docs;
 mod observation;
 mod server;
 mod text;
 
-pub use docs::page;
 pub use observation::{Observation, Sample, Value};
 pub use server::{Address, MetricsOption, MetricsServer, Source};
 pub use text::{OPENMETRICS, PROMETHEUS_TEXT, openmetrics, prometheus};

@@ -187,7 +187,7 @@ fn request(
     // Over TLS the request goes through a tunnel of the proxy.
     let proxy = proxy.filter(|_| !place.is_secure());
     let mut request = Request::get(if proxy.is_some() { place.absolute() } else { place.target() });
-    if let Some(login) = proxy.and_then(Proxy::login) {
+    if let Some(login) = proxy.and_then(|proxy| proxy.login()) {
         request = request.header(PROXY_AUTHORIZATION, login);
     }
     if let Some(login) = place.login() {

@@ -28,12 +28,6 @@ use super::proxy::Proxy;
 #[derive(Clone)]
 pub struct Trust(pub(crate) Tls);
 
-impl std::fmt::Debug for Trust {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Trust")
-    }
-}
-
 /// The authorities browsers trust, or only those in a PEM file.
 ///
 /// # Errors

@@ -39,7 +39,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const RESTARTS_MAX: u32 = 3;
 
 /// How downloads are done.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Most retries in a row that bring nothing new.
     pub retries: u32,

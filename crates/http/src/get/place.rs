@@ -5,11 +5,12 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
+use percent_encoding::percent_decode_str;
 use seekless_base::{Exit, Fault};
 use url::{Position, Url};
 
 /// A URL to request. A name and password go only to the server that they were given for.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Without name, password and fragment.
     pub(super) url: Url,
@@ -17,13 +18,6 @@ pub struct Place {
     pub(super) login: Option<HeaderValue>,
     /// A URL that redirected here had a login, which is not for this server.
     pub(super) left_login: bool,
-}
-
-/// Without the login.
-impl fmt::Debug for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({})", self.url)
-    }
 }
 
 /// Without the login.
@@ -140,10 +134,11 @@ impl Place {
 }
 
 /// `Basic` credentials (RFC 7617) of the name and password in a URL.
-pub(crate) fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
+fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
     }
+    let decoded = |text| percent_decode_str(text).collect::<Vec<u8>>();
     let (name, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
     if name.contains(&b':') || [&name, &password].iter().any(|part| part.iter().any(u8::is_ascii_control)) {
         return Err(
@@ -154,26 +149,6 @@ pub(crate) fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
     let mut value = HeaderValue::from_str(&text).map_err(|_| "has a name or password that cannot be sent")?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-/// Without percent-encoding.
-fn decoded(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digit = |at: usize| after.get(at).and_then(|&b| char::from(b).to_digit(16));
-        rest = match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                &after[2..]
-            }
-            _ => {
-                bytes.push(*first);
-                after
-            }
-        };
-    }
-    bytes
 }
 
 #[cfg(test)]

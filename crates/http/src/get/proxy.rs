@@ -6,56 +6,35 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Deref;
 
-use hyper::header::HeaderValue;
 use seekless_base::{Exit, Fault};
 use url::Url;
 
-use super::place::{self, Place, shown};
+use super::place::{Place, shown};
 
 /// Most exceptions of `no_proxy` that are read.
 const EXCEPTIONS_MAX: usize = 10_000;
 
-/// A proxy.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Proxy {
-    url: Url,
-    login: Option<HeaderValue>,
-}
+/// A proxy: where it is, and how it is spoken to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Proxy(Place);
 
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proxy({self})")
+impl Deref for Proxy {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.0
     }
 }
 
 impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.url.host_str().unwrap_or_default(), self.port())
+        f.write_str(&self.host_and_port())
     }
 }
 
 impl Proxy {
-    /// It is spoken to over TLS.
-    pub(crate) fn is_secure(&self) -> bool {
-        self.url.scheme() == "https"
-    }
-
-    /// Name or address, addresses without brackets.
-    pub(crate) fn host(&self) -> &str {
-        self.url.host_str().unwrap_or_default().trim_matches(['[', ']'])
-    }
-
-    /// Its port.
-    pub(crate) fn port(&self) -> u16 {
-        self.url.port_or_known_default().unwrap_or(80)
-    }
-
-    /// The value of `Proxy-Authorization`, if there is one.
-    pub(crate) fn login(&self) -> Option<&HeaderValue> {
-        self.login.as_ref()
-    }
-
     /// What a variable says.
     fn parse(name: &str, text: &str) -> Result<Proxy, Fault> {
         let wrong = |why: &str| {
@@ -64,16 +43,11 @@ impl Proxy {
         };
         let text = text.trim();
         let whole = if text.contains("://") { text.to_string() } else { format!("http://{text}") };
-        let mut url = Url::parse(&whole).map_err(|_| wrong("is no address of a proxy"))?;
+        let url = Url::parse(&whole).map_err(|_| wrong("is no address of a proxy"))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong("only proxies that speak HTTP are known"));
         }
-        let login = place::login(&url).map_err(|why| wrong(&why))?;
-        if login.is_some() {
-            let _ = url.set_username("");
-            let _ = url.set_password(None);
-        }
-        Ok(Proxy { url, login })
+        Place::of(url).map(Proxy).map_err(|why| wrong(&why))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Redirects: how many are followed, and where they lead.
 
 use hyper::header::{HeaderMap, LOCATION};
+use percent_encoding::{AsciiSet, percent_encode};
 
 use super::place::{Place, shown};
 
@@ -31,18 +32,9 @@ impl Place {
             let text: String = String::from_utf8_lossy(location).chars().take(QUOTED_MAX).collect();
             shown(&text)
         };
-        let text = match std::str::from_utf8(location) {
-            Ok(text) => text.to_string(),
-            // Not UTF-8, Latin-1 perhaps: every other byte is percent-encoded.
-            Err(_) => location
-                .iter()
-                .map(
-                    |&byte| {
-                        if byte.is_ascii() { char::from(byte).to_string() } else { format!("%{byte:02X}") }
-                    },
-                )
-                .collect(),
-        };
+        // Not UTF-8, Latin-1 perhaps: every other byte is percent-encoded.
+        let bytes = |_| percent_encode(location, &AsciiSet::EMPTY).to_string();
+        let text = std::str::from_utf8(location).map_or_else(bytes, str::to_string);
         let to = self
             .url
             .join(&text)

@@ -32,7 +32,6 @@ use crate::range::{Span, merged};
 const BLOCKS_MIN: u64 = 4;
 
 /// Circus for every disk that was asked for a download.
-#[derive(Debug)]
 pub(crate) struct AnyOrder {
     config: Config,
     disks: Mutex<HashMap<u64, Arc<DiskCircus>>>,
@@ -86,12 +85,6 @@ pub(crate) struct DiskCircus {
     state: Mutex<CircusState>,
     jobs: Sender<Job>,
     shared: std::sync::Weak<Shared>,
-}
-
-impl std::fmt::Debug for DiskCircus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("DiskCircus")
-    }
 }
 
 /// Whether a download of these parts, which may overlap, has an order to choose.
@@ -182,7 +175,6 @@ pub(crate) struct GivenUp;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A client that leaves when this is dropped.
-#[derive(Debug)]
 struct Leaves {
     id: ClientId,
     disk: Arc<DiskCircus>,
@@ -393,7 +385,6 @@ fn read_some(job: &Job, buffers: &mut [Vec<u8>], block: u64, offset: u64, got: u
 }
 
 /// A download under way, as its body sees it.
-#[derive(Debug)]
 pub(crate) struct Download {
     client: Leaves,
     blocks: mpsc::UnboundedReceiver<Given>,

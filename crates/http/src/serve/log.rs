@@ -1,8 +1,7 @@
 //! The access log in combined format, written by a thread of its own.
 //!
-//! A line is written when the last byte of an answer has been handed to the kernel, or its connection is
-//! gone, with the number of bytes that were sent. Event loops never wait for the log: a line that does not
-//! fit the queue is counted and lost.
+//! A line is made when the last byte of an answer has been handed to the kernel, or its connection is gone, and says how
+//! many bytes that were. Event loops never wait for the log: what does not fit its queue is counted and lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -16,7 +15,7 @@ use seekless_base::{Exit, Fault};
 
 use super::counters::Counters;
 
-/// Most lines waiting to be written: 13 MB at 200 bytes a line.
+/// Lines waiting to be written: at 200 bytes a line 13 MB.
 const QUEUE: usize = 65_536;
 
 enum LogItem {
@@ -25,17 +24,10 @@ enum LogItem {
 }
 
 /// The way to the log.
-#[derive(Debug)]
 pub(crate) struct Log {
     sender: Option<Sender<LogItem>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
-}
-
-impl std::fmt::Debug for LogItem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LogItem")
-    }
 }
 
 impl Log {
@@ -65,7 +57,7 @@ impl Log {
         }
     }
 
-    /// Closes the file and opens its name again, after it was rotated away.
+    /// Closes the file and opens its name anew, after it was rotated away.
     pub(crate) fn reopen(&self) {
         if let Some(sender) = &self.sender {
             let _ = sender.try_send(LogItem::Reopen);
@@ -92,8 +84,7 @@ fn open(path: &PathBuf) -> io::Result<Box<dyn Write + Send>> {
 
 fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<LogItem>) {
     let mut out = BufWriter::with_capacity(64 << 10, file);
-    // A full disk must neither stop the server nor fill the error log: it is reported once, until writing
-    // works again.
+    // A full disk must neither stop the server nor fill the error log: said once, until it is well again.
     let mut complained = false;
     while let Ok(first) = entries.recv() {
         let mut next = Some(first);
@@ -127,7 +118,7 @@ fn complain(complained: &mut bool, result: io::Result<()>) {
     }
 }
 
-/// The content of a line.
+/// What a line says.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) client: String,
@@ -156,7 +147,7 @@ impl Record {
     }
 }
 
-/// What a client sent must not end the line or its quotes, nor reach a terminal unescaped (as nginx does it).
+/// What a client sent must not end the line, nor its quotes, nor reach a terminal raw: as nginx does it.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -170,27 +161,9 @@ fn escaped(bytes: &[u8]) -> String {
 
 /// `10/Oct/2000:13:55:36 +0000`
 fn stamp(at: SystemTime) -> String {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let s = at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, s) = (s / 86_400, s % 86_400);
-    let (year, month, day) = civil(days);
-    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
-    format!("{day:02}/{}/{year}:{h:02}:{m:02}:{s:02} +0000", MONTHS[month as usize - 1])
-}
-
-/// Year, month and day of a day counted from 1970-01-01: years begin in March, so that the leap day comes
-/// last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+    // `Sun, 06 Nov 1994 08:49:37 GMT`
+    let date = httpdate::fmt_http_date(at.max(UNIX_EPOCH));
+    format!("{}/{}/{}:{} +0000", &date[5..7], &date[8..11], &date[12..16], &date[17..25])
 }
 
 #[cfg(test)]

@@ -133,12 +133,6 @@ pub(crate) struct Shared {
     followed: Mutex<FilesUsed>,
 }
 
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Shared")
-    }
-}
-
 impl Shared {
     /// This file was requested from the engine.
     pub(crate) fn follow(&self, file: &Opened) {
@@ -183,12 +177,6 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     stop: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Server at {}", self.places())
-    }
 }
 
 impl Server {

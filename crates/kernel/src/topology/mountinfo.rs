@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -74,7 +75,15 @@ pub struct MountTable {
 impl MountTable {
     /// This process's table. Empty if `/proc` cannot be read.
     pub fn of_system() -> MountTable {
-        MountTable::parse(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+        MountTable::read().unwrap_or_default()
+    }
+
+    /// This process's table.
+    ///
+    /// # Errors
+    /// `/proc` is missing or not readable.
+    pub fn read() -> io::Result<MountTable> {
+        Ok(MountTable::parse(&fs::read("/proc/self/mountinfo")?))
     }
 
     /// Parses the text of a table; skips lines that do not follow the format.
@@ -161,6 +170,22 @@ mod tests {
         assert_eq!(table.by_path(Path::new("/mnt/a")).unwrap().id, 22);
         assert_eq!(table.by_id(31).unwrap().overlay_layer(), Some(PathBuf::from("/data/up")));
         assert_eq!(table.by_id(30).unwrap().root, Path::new("/sub"));
+        assert!(MountTable::read().unwrap().by_path(Path::new("/")).is_some(), "this machine has a root");
+    }
+
+    #[test]
+    fn the_deepest_and_last_mount_counts() {
+        let line =
+            |root: &str, target: &str, fs: &str| format!("1 2 8:1 {root} {target} rw - {fs} /dev/x rw\n");
+        let text = line("/", "/", "ext4")
+            + &line("/", "/a", "xfs")
+            + &line("/b", "/a", "btrfs")
+            + &line("/", "/a/b c", "tmpfs");
+        let table = MountTable::parse(text.as_bytes());
+        let of = |p: &str| table.by_path(Path::new(p)).map(|m| m.fs_type.clone()).unwrap();
+        assert_eq!(of("/a/x"), "btrfs");
+        assert_eq!(of("/ab"), "ext4");
+        assert_eq!(of("/"), "ext4");
     }
 
     #[test]

@@ -83,11 +83,12 @@ fn a_log_agrees_with_itself_and_a_changed_one_does_not() {
     assert!(disks[0].events >= 120 && disks[0].actions >= 30, "{disks:?}");
     assert!(log.ended && log.left_out == 0);
 
-    let at = text.lines().position(|l| l.contains(" - read ")).unwrap();
+    let read = r#"{"action":{"read":{"id":"#;
+    let at = text.lines().position(|l| l.contains(read)).unwrap();
     let lines: Vec<String> = text
         .lines()
         .enumerate()
-        .map(|(i, l)| if i == at { l.replace(" - read ", " - read 9") } else { l.to_owned() })
+        .map(|(i, l)| if i == at { l.replace(read, &format!("{read}9")) } else { l.to_owned() })
         .collect();
     let (_file, mut log) = open(&lines.join("\n"));
     let disks = exact::run(&mut log).unwrap();
@@ -101,8 +102,8 @@ fn what_is_no_log_or_half_a_line_is_refused() {
     file.write_all(b"something else\n").unwrap();
     assert!(Log::open(file.path()).is_err_and(|e| e.message.contains("no decision log")));
     for (text, why) in [
-        (format!("{FIRST_LINE}\n0 5 + tock\n"), "line 2"),
-        (format!("{FIRST_LINE}\n0 5 + tick\n"), "before its settings"),
+        (format!("{FIRST_LINE}\n[0,5,{{\"event\":\"tock\"}}]\n"), "line 2"),
+        (format!("{FIRST_LINE}\n[0,5,{{\"event\":\"tick\"}}]\n"), "before its settings"),
     ] {
         let (_file, mut log) = open(&text);
         let fault = exact::run(&mut log).unwrap_err();

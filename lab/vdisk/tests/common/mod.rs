@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_kernel::{loopdev, mounts};
+use seekless_kernel::loopdev;
+use seekless_kernel::topology::MountTable;
 use serde_json::Value;
 
 /// The command line of this crate, built as an example beside the tests.
@@ -94,8 +95,8 @@ impl Bench {
     /// Nothing of any disk of this bench is left: mounts, loop devices, processes, files.
     pub(crate) fn assert_clean(&self) {
         let ours = self.dir.path();
-        let mounted: Vec<_> =
-            mounts::mounts().unwrap().into_iter().filter(|m| m.target.starts_with(ours)).collect();
+        let table = MountTable::read().unwrap();
+        let mounted: Vec<_> = table.iter().filter(|m| m.target.starts_with(ours)).collect();
         assert!(mounted.is_empty(), "still mounted: {mounted:?}");
         for number in 0..64 {
             let file = loopdev::backing_file(number);

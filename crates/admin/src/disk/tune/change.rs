@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::identity::Identity;
 use seekless_kernel::queue::{Queue, Setting};
-use seekless_kernel::state::{self, StateError};
+use seekless_kernel::state;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::store;
@@ -26,7 +26,7 @@ struct Before {
 }
 
 /// Where the record of a disk is; `folder` is the state folder ([`state`]).
-fn record(folder: Result<PathBuf, StateError>, id: &str) -> Result<PathBuf, Fault> {
+fn record(folder: std::io::Result<PathBuf>, id: &str) -> Result<PathBuf, Fault> {
     let folder = folder.map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
     Ok(folder.join("tune").join(format!("{id}.json")))
 }

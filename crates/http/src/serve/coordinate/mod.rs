@@ -48,7 +48,6 @@ pub(crate) struct SendPlan {
 }
 
 /// A coordinator at work.
-#[derive(Debug)]
 pub(crate) enum Coordinate {
     Returns(ReturnsKeeper),
     Pfc(PfcModel),

@@ -46,12 +46,6 @@ pub(crate) struct PfcModel {
     prefetch: u64,
 }
 
-impl std::fmt::Debug for PfcModel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("PfcModel")
-    }
-}
-
 impl PfcModel {
     /// For a page cache of `memory` bytes above which reads are extended to `prefetch`.
     pub(crate) fn new(params: PfcParams, memory: u64, prefetch: u64) -> PfcModel {

@@ -27,12 +27,6 @@ pub(crate) struct ReturnsKeeper {
     began: Instant,
 }
 
-impl std::fmt::Debug for ReturnsKeeper {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ReturnsKeeper")
-    }
-}
-
 impl ReturnsKeeper {
     /// For a page cache of `memory` bytes.
     pub(crate) fn new(memory: u64) -> ReturnsKeeper {
