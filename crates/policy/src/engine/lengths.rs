@@ -143,7 +143,7 @@ impl DiskEngine {
     /// may have met by chance. Clients that begin at the head of a file mostly go on.
     fn slow_start(&self, stream: &Stream) -> u64 {
         match self.starts_slowly(stream) {
-            true if stream.may_be_chance() => stream.run,
+            true if self.following.table.may_be_chance(stream) => stream.run,
             true => stream.run.max(2 * self.service.depth().0.min(1 << 40)),
             false => u64::MAX,
         }

@@ -189,11 +189,6 @@ impl Stream {
         self.accesses >= 2
     }
 
-    /// Whether its reads may follow one another by chance, as blocks of one piece of a torrent do.
-    pub(crate) fn may_be_chance(&self) -> bool {
-        self.first > 0 && self.accesses < 3
-    }
-
     /// Counts an access. Random reads of one file fall within the gap of one another by chance, so a jump is
     /// no sign of a sequential client, and cancels what was seen before it. A client known to be sequential
     /// may skip. Returns the run that a jump ended.
@@ -444,6 +439,13 @@ impl Streams {
     /// if it has read already.
     pub(crate) fn went_on(&self, stream: &Stream, first: u64) -> Option<WentOn> {
         if stream.run > 0 { None } else { self.runs.went_on(stream.kind(), first) }
+    }
+
+    /// Whether the second read of a stream may have followed the first by chance, as blocks of a torrent do:
+    /// most streams of its kind end with a first read like its own.
+    pub(crate) fn may_be_chance(&self, stream: &Stream) -> bool {
+        let went_on = || self.runs.went_on(stream.kind(), stream.first_read);
+        stream.accesses < 3 && went_on().is_some_and(|on| on.no > on.yes)
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {

@@ -6,12 +6,12 @@
 //! than the upper one is worth filling. No rule on sizes and queues tells the two apart, because it depends
 //! on the disk, the load and the network. Steer therefore does two things.
 //!
-//! 1. 1. *Demand first.* The blocks that the upper level requested and those that the native prefetcher adds
+//! 1. *Demand first.* The blocks that the upper level requested and those that the native prefetcher adds
 //!    go to the disk as two requests, one behind the other. So no reader waits for the transfer of
 //!    unrequested blocks (32 blocks of 4 KiB are 8 ms on the drive of the PFC paper); the second request
 //!    needs no seek, because the heads are there. The contents of the caches do not change. Under a backlog
 //!    the scheduler below merges the two: then the disk's time is worth more than a wait.
-//! 2. 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (unchanged),
+//! 2. *Trial.* Three ways to treat requests take turns: [`Treatment::Native`] (unchanged),
 //!    [`Treatment::Pfc`] (PFC's bypass and readmore) and [`Treatment::Past`] (everything bypasses the native
 //!    side, which then fetches nothing ahead). Two values are measured: the mean wait of readers for an
 //!    answer, and the share of the time in which any reader waited, each moment counted once. The first
