@@ -1,7 +1,8 @@
 //! From a request target to a name below the served folder.
 //!
-//! The name is decoded and its dot segments resolved here, in memory, so that what is opened later has neither. That
-//! it cannot leave the tree through a symbolic link is the kernel's promise (`openat2`, `RESOLVE_BENEATH`), not ours.
+//! The name is decoded and its dot segments are resolved here, in memory, so the path that is opened has
+//! neither. The kernel guarantees that it does not leave the tree through a symbolic link (`openat2`,
+//! `RESOLVE_BENEATH`).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,20 +16,20 @@ const PATH_BYTES_MAX: usize = 4096;
 /// A name below a served folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Relative, without `.`, `..` or empty segments; empty for the folder itself.
+    /// Relative path without `.`, `..` or empty segments; empty for the folder itself.
     pub path: PathBuf,
-    /// The target ended in a slash: a folder is meant.
+    /// The target ends in a slash, so it means a folder.
     pub folder: bool,
-    /// Some segment begins with a dot (but `.well-known`, RFC 8615, is meant to be seen).
+    /// Some segment begins with a dot (except `.well-known`, RFC 8615, which is public).
     pub hidden: bool,
 }
 
-/// Why a target names nothing.
+/// Why a target is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadTarget {
-    /// Not a path, a broken percent sign, or one that climbs out: 400.
+    /// Not a path, an invalid percent escape, or a path that leaves the root: 400.
     Malformed,
-    /// Well-formed, but no file can be called so (NUL or an encoded slash in a name): 404.
+    /// Valid, but no file can have this name (NUL or an encoded slash in a name): 404.
     NoSuchName,
 }
 
@@ -48,7 +49,8 @@ pub fn resolve(target: &str) -> Result<Target, BadTarget> {
         folder = matches!(segment.as_slice(), b"" | b"." | b"..");
         match segment.as_slice() {
             b"" | b"." => {}
-            // A path that climbs above its root is a mistake or an attack; silently staying at the root hides both.
+            // A path that leaves its root is a mistake or an attack; staying at the root silently would hide
+            // both.
             b".." => drop(segments.pop().ok_or(BadTarget::Malformed)?),
             name if name.contains(&0) || name.contains(&b'/') => return Err(BadTarget::NoSuchName),
             _ => segments.push(segment),
@@ -62,7 +64,7 @@ pub fn resolve(target: &str) -> Result<Target, BadTarget> {
     Ok(Target { path: PathBuf::from(OsString::from_vec(bytes)), folder, hidden })
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 pub(crate) fn decode(raw: &str) -> Result<Vec<u8>, BadTarget> {
     let mut bytes = raw.bytes();
     let mut decoded = Vec::with_capacity(raw.len());

@@ -1,7 +1,8 @@
 //! The access log in combined format, written by a thread of its own.
 //!
-//! A line is made when the last byte of an answer has been handed to the kernel, or its connection is gone, and says how
-//! many bytes that were. Event loops never wait for the log: what does not fit its queue is counted and lost.
+//! A line is written when the last byte of an answer has been handed to the kernel, or its connection is
+//! gone, with the number of bytes that were sent. Event loops never wait for the log: a line that does not
+//! fit the queue is counted and lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -15,7 +16,7 @@ use seekless_base::{Exit, Fault};
 
 use super::counters::Counters;
 
-/// Lines waiting to be written: at 200 bytes a line 13 MB.
+/// Most lines waiting to be written: 13 MB at 200 bytes a line.
 const QUEUE: usize = 65_536;
 
 enum LogItem {
@@ -57,7 +58,7 @@ impl Log {
         }
     }
 
-    /// Closes the file and opens its name anew, after it was rotated away.
+    /// Closes the file and opens its name again, after it was rotated away.
     pub(crate) fn reopen(&self) {
         if let Some(sender) = &self.sender {
             let _ = sender.try_send(LogItem::Reopen);
@@ -84,7 +85,8 @@ fn open(path: &PathBuf) -> io::Result<Box<dyn Write + Send>> {
 
 fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<LogItem>) {
     let mut out = BufWriter::with_capacity(64 << 10, file);
-    // A full disk must neither stop the server nor fill the error log: said once, until it is well again.
+    // A full disk must neither stop the server nor fill the error log: it is reported once, until writing
+    // works again.
     let mut complained = false;
     while let Ok(first) = entries.recv() {
         let mut next = Some(first);
@@ -118,7 +120,7 @@ fn complain(complained: &mut bool, result: io::Result<()>) {
     }
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) client: String,
@@ -147,7 +149,7 @@ impl Record {
     }
 }
 
-/// What a client sent must not end the line, nor its quotes, nor reach a terminal raw: as nginx does it.
+/// What a client sent must not end the line or its quotes, nor reach a terminal unescaped (as nginx does it).
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {

@@ -1,14 +1,15 @@
-//! A connection below hyper: zero-copy sending, exact counting, and the end of slow clients.
+//! A connection below hyper: zero-copy sending, exact counting, and timeouts of slow clients.
 //!
-//! hyper writes heads and bodies as vectors of memory; it has no notion of sendfile. So a body on HTTP/1.1 puts what is to
-//! be sent into the connection's [`Outbox`] and hands hyper only *stand-ins* of the same length: slices of one region of
-//! zeros that is never written to a socket. Here, below hyper, a stand-in is known by its address and what the outbox
-//! holds is sent in its place: file spans by `sendfile`, memory as it is. hyper keeps its framing, keep-alive and
-//! back-pressure; the bytes never pass through user space; and bytes sent are counted where they are, answer by answer.
+//! hyper writes heads and bodies as vectors of memory and does not support sendfile. So a body on HTTP/1.1
+//! puts its segments into the connection's [`Outbox`] and gives hyper only *stand-ins* of the same length:
+//! slices of one region of zeros that is never written to a socket. Below hyper, a stand-in is recognised by
+//! its address and replaced by what is in the outbox: file spans by `sendfile`, memory as it is. hyper keeps
+//! its framing, keep-alive and back-pressure; the bytes never pass through user space; and sent bytes are
+//! counted here, answer by answer.
 //!
-//! A span was in memory when it was put in. If it had to wait for the client since, it is looked at again before it is
-//! sent, and brought in anew if it is gone. The engine hears of a span when it is sent and not before: what it takes for read it
-//! may give back.
+//! A span was in memory when it was queued. If it waited for the client since then, it is checked again
+//! before it is sent, and requested again if it is gone. The engine hears of a span when it is sent and not
+//! before, because it may give back bytes that count as read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,24 +42,24 @@ use crate::range::Span;
 /// Longest piece of a body, and size of the region of stand-ins.
 pub(crate) const PIECE_MAX: usize = 1 << 20;
 
-/// A span that was looked at so lately is sent without another look.
+/// A span that was checked this recently is sent without another check.
 const LOOKED_AT: Duration = Duration::from_millis(20);
 
-/// Never written to, never sent; its pages are never even touched.
+/// Never written to and never sent; its pages are never touched.
 fn stand_ins() -> &'static [u8] {
     static REGION: OnceLock<&'static [u8]> = OnceLock::new();
     REGION.get_or_init(|| Box::leak(vec![0; PIECE_MAX].into_boxed_slice()))
 }
 
-/// How many bytes a slice stands in for, if it does.
+/// How many bytes a slice stands for, if it is a stand-in.
 fn is_stand_in(slice: &[u8]) -> bool {
     stand_ins().as_ptr_range().contains(&slice.as_ptr())
 }
 
-/// What a body gives hyper.
+/// What a body gives to hyper.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// So many bytes wait in the outbox.
+    /// This many bytes wait in the outbox.
     StandIn(usize),
     /// The bytes themselves (HTTP/2).
     Bytes(Bytes),
@@ -87,17 +88,18 @@ impl Buf for Piece {
     }
 }
 
-/// What is to be sent in place of stand-ins.
+/// What is sent in place of stand-ins.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    /// Part of a file that was in memory at `seen`. What was sent of it before lies between `began` and `offset`.
+    /// Part of a file that was in memory at `seen`. The bytes of it between `began` and `offset` were sent
+    /// before.
     Span { file: Arc<Opened>, began: u64, offset: u64, len: u64, seen: Instant },
     /// Memory.
     Memory(Bytes),
 }
 
 impl Segment {
-    /// A part of a file that was just seen to be in memory.
+    /// A part of a file that was just found in memory.
     pub(crate) fn seen(file: Arc<Opened>, offset: u64, len: u64) -> Segment {
         Segment::Span { file, began: offset, offset, len, seen: Instant::now() }
     }
@@ -110,8 +112,8 @@ impl Segment {
     }
 }
 
-/// Counts the bytes of one answer; when the last of its segments is gone, its log line is written, and what a cache above
-/// has now is given back.
+/// Counts the bytes of one answer. When the last of its segments is gone, its log line is written, and memory
+/// that a cache in front now holds too is given back.
 pub(crate) struct Tally {
     sent: Cell<u64>,
     record: Option<Record>,
@@ -155,9 +157,9 @@ pub(crate) struct Outbox {
     head_since: Cell<Option<Instant>>,
     /// When the last answer was handed over.
     idle_since: Cell<Instant>,
-    /// The client does not take what it is sent.
+    /// The client does not take the data that it is sent.
     stalled: Cell<bool>,
-    /// Something has been received since it was last asked.
+    /// Whether data has been received since [`Outbox::is_quiet`] was last called.
     received: Cell<bool>,
 }
 
@@ -175,7 +177,7 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// The head of a request is here, and its answer begins.
+    /// The head of a request has arrived, and its answer begins.
     pub(crate) fn request_begins(&self) {
         self.busy.set(true);
         self.head_since.set(None);
@@ -187,7 +189,7 @@ impl Outbox {
         self.idle_since.set(Instant::now());
     }
 
-    /// Whether nothing is under way and nothing has come since this was last asked.
+    /// Whether nothing is in progress and nothing was received since the last call.
     pub(crate) fn is_quiet(&self) -> bool {
         let received = self.received.replace(false);
         let between = !self.busy.get() && self.head_since.get().is_none();
@@ -204,7 +206,7 @@ enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// How long a client may take.
+/// Time limits for a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// From the first byte of a request's head to its end.
@@ -226,15 +228,16 @@ pub(crate) struct Wire {
     again: Option<Again>,
     stalled_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// HTTP/2: requests come and go inside; silence of both sides counts, and whether the client takes its answers.
+    /// HTTP/2: requests come and go inside the connection. Silence of both sides counts, and whether the
+    /// client takes its answers.
     multiplexed: Option<Rc<SendProgress>>,
     pace: Option<Pace>,
 }
 
-/// Holds a connection to a rate.
+/// Limits a connection to a rate.
 struct Pace {
     bytes_per_s: u64,
-    /// When what was sent so far is paid for.
+    /// When the bytes sent so far are paid for.
     due: tokio::time::Instant,
     timer: Pin<Box<Sleep>>,
 }
@@ -294,7 +297,7 @@ impl Wire {
         self
     }
 
-    /// Waits until the client says something, for as long as it may be idle; whether it did.
+    /// Waits until the client sends something, for as long as it may be idle. Returns whether it did.
     pub(crate) async fn wakes(&mut self) -> bool {
         let until = tokio::time::Instant::from_std(self.outbox.idle_since.get() + self.patience.idle);
         self.timer = None;
@@ -305,7 +308,7 @@ impl Wire {
         tokio::time::timeout_at(until, tcp.readable()).await.is_ok_and(|ready| ready.is_ok())
     }
 
-    /// Whether the time from `since` on has run out; else the task is woken when it has.
+    /// Whether this time since `since` has passed; if not, the task is woken when it has.
     fn expired(&mut self, cx: &mut Context<'_>, since: Instant, patience: Duration) -> bool {
         let until = tokio::time::Instant::from_std(since + patience);
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
@@ -315,7 +318,7 @@ impl Wire {
         timer.as_mut().poll(cx).is_ready()
     }
 
-    /// Some bytes went out, or none could.
+    /// Some bytes were sent, or none could be.
     fn progress(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match result {
             Poll::Pending => {
@@ -347,7 +350,7 @@ impl Wire {
         more: bool,
     ) -> Poll<io::Result<usize>> {
         match &mut self.io {
-            // A head alone, with a file behind it: one packet for both.
+            // A head followed by a file: both go into one packet.
             Transport::Plain(tcp) if more && bufs.len() == 1 => loop {
                 ready!(tcp.poll_write_ready(cx))?;
                 let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -401,7 +404,7 @@ impl Wire {
     ) -> Poll<io::Result<usize>> {
         let Span { offset, mut len } = span;
         let Transport::Plain(tcp) = &mut self.io else {
-            // Bodies put memory in front of TLS.
+            // Bodies use memory when TLS is on.
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         };
         loop {
@@ -416,14 +419,15 @@ impl Wire {
                     Ready::Bytes(there) => len = there,
                     Ready::Unknown => {}
                     Ready::No => {
-                        // It has left memory while the client had no room for it. Now it has.
+                        // The span has left memory while the client had no room for it. Now the client has
+                        // room.
                         self.again = Some(Box::pin(anew(self.shared.clone(), file.clone(), span)));
-                        // Polled at once, so that it wakes us.
+                        // Polled at once, so that it wakes this task.
                         let Some(again) = &mut self.again else { return Poll::Pending };
                         let segment = ready!(again.as_mut().poll(cx));
                         self.again = None;
                         self.replace_first(segment?);
-                        // Its turn comes with the next write.
+                        // It is sent with the next write.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -447,7 +451,7 @@ impl Wire {
                     return Poll::Ready(Ok(n));
                 }
                 Err(e) => {
-                    // The file's; all others are the socket's, and the client's affair.
+                    // This error is the file's; all others are the socket's, and concern the client.
                     if Errno::from_io_error(&e) == Some(Errno::IO) {
                         self.shared.broken_off(file, &e);
                     }
@@ -457,7 +461,7 @@ impl Wire {
         }
     }
 
-    /// Puts what was brought in anew in the place of the beginning of the first segment.
+    /// Replaces the beginning of the first segment by what was read again.
     fn replace_first(&self, new: Segment) {
         let mut segments = self.outbox.segments.borrow_mut();
         let Some((old, tally)) = segments.pop_front() else { return };
@@ -476,7 +480,8 @@ impl Wire {
         let mut segments = self.outbox.segments.borrow_mut();
         let Some((first, _)) = segments.front_mut() else { return };
         if first.len() <= sent {
-            // Once for all of it, however many calls it took: reads in sequence are what a stream is known by.
+            // One report for all of it, however many calls it took: a stream is recognised by sequential
+            // reads.
             if let Segment::Span { file, began, offset, .. } = first {
                 self.shared.moved_on(file, *began, *offset + sent - *began);
             }
@@ -559,7 +564,7 @@ impl AsyncWrite for Wire {
         let result = if is_stand_in(first) {
             let run: usize = bufs.iter().take_while(|b| is_stand_in(b)).map(|b| b.len()).sum();
             let run = run as u64;
-            // At a given rate, no more at once than a quarter of a second's worth.
+            // With a rate limit, at most a quarter of a second's worth is sent at once.
             let most = this.pace.as_ref().map_or(run, |p| run.min((p.bytes_per_s / 4).max(16 << 10)));
             this.poll_outbox(cx, most)
         } else {
@@ -588,7 +593,7 @@ impl AsyncWrite for Wire {
             Transport::Tls(tls) => Pin::new(tls).poll_flush(cx),
         };
         match result {
-            // TLS keeps what the socket does not take.
+            // TLS keeps the bytes that the socket does not take.
             Poll::Pending => self.progress(cx, Poll::Pending).map_ok(|_| ()),
             done => {
                 self.stalled_since = None;
