@@ -169,7 +169,7 @@ fn limit_files(membership: &str, mounts: &MountTable) -> Vec<PathBuf> {
         let names: &[&str] =
             if hierarchy.is_unified() { &["memory.max", "memory.high"] } else { &["memory.limit_in_bytes"] };
         let mut groups = hierarchy.groups(membership);
-        // A namespace of cgroups may name ours otherwise than the mount does: what is visible there bounds us.
+        // A namespace may call our group by another name than the mount does: what is visible there counts.
         if groups.is_empty() && hierarchy.path(membership).is_some() {
             groups.push(hierarchy.point().to_path_buf());
         }

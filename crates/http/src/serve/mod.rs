@@ -3,7 +3,7 @@
 //! ```text
 //!  listener --- loop (core 0): accept, TLS, HTTP, sendfile ---+
 //!  listener --- loop (core 1)            ...                  +--- engine: reader of each disk
-//!   (one port, SO_REUSEPORT)                                  +--- helper threads: cold lookups, passed reads
+//!   (one port, SO_REUSEPORT)                                  +--- helpers: cold lookups, passed reads
 //!                                                             +--- any order: Circus of each disk
 //!                                                             +--- digests: one thread, after all of these
 //! ```
