@@ -139,8 +139,8 @@ impl DiskEngine {
     }
 
     /// Maximum length for a stream of unknown length: what it has read so far, and at least what the disk
-    /// transfers in two switches, beyond which a longer piece gains little. Not even that much where two reads
-    /// may have met by chance. Clients that begin at the head of a file mostly go on.
+    /// transfers in two switches, beyond which a longer piece gains little. Not that much where two reads may
+    /// have met by chance. Clients that begin at the head of a file mostly go on.
     fn slow_start(&self, stream: &Stream) -> u64 {
         match self.starts_slowly(stream) {
             true if self.following.table.may_be_chance(stream) => stream.run,
