@@ -11,10 +11,10 @@
 //! [0,19700000,{"action":{"answer":{"request":7,"verdict":"resident"}}}]
 //! ```
 //!
-//! A line: number of the disk, nanoseconds since its engine began, and an [`Entry`], with the names of [`Event`]
-//! and [`Action`]. Addresses are sectors or `null`. Lines that begin with `#` are remarks. A fresh engine of the
-//! same settings, fed the events of one disk at their times and polled wherever the log polled, gives the same
-//! actions. A log that was cut replays up to there.
+//! A line: number of the disk, nanoseconds since its engine began, and an [`Entry`], with the names of
+//! [`Event`] and [`Action`]. Addresses are sectors or `null`. Lines that begin with `#` are remarks. A fresh
+//! engine of the same settings, fed the events of one disk at their times and polled wherever the log polled,
+//! gives the same actions. A log that was cut replays up to there.
 //!
 //! Must not know: files, paths, clocks.
 
