@@ -143,7 +143,7 @@ fn wrong_arguments_are_said_in_one_line() {
         (vec!["get", "http://h/a", "http://i/a"], 2, "both be written"),
         (vec!["get", "http://h/a", "http://h/b", "-o", "x"], 2, "-o names one file"),
         (vec!["get", "http://h/"], 2, "does not end in the name"),
-        (vec!["get", "http://h/a", "-o", "."], 2, "no regular file"),
+        (vec!["get", "http://h/a", "-o", "."], 2, "not a regular file"),
         (vec!["get", "http://h/a", "--cacert", "/no/such"], 5, "/no/such"),
         (vec!["serve", "/no/such/folder"], 5, "cannot serve"),
         (vec!["serve", "/tmp", "--bound", "head-max=1KiB"], 2, "head-max=1KiB: write 8KiB to 1MiB"),

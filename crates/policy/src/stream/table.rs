@@ -445,7 +445,7 @@ impl Streams {
     /// most streams of its kind end with a first read like its own.
     pub(crate) fn may_be_chance(&self, stream: &Stream) -> bool {
         let went_on = || self.runs.went_on(stream.kind(), stream.first_read);
-        stream.accesses < 3 && went_on().is_some_and(|on| on.no > on.yes)
+        stream.run > 0 && stream.accesses < 3 && went_on().is_some_and(|on| on.no > on.yes)
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
