@@ -5,8 +5,8 @@
 //! seekless-decisions 9                                    first line: the format's version
 //! [0,0,{"disk":{"name":"sda","config":{"mode":"both",...}}}]
 //! [0,0,{"event":{"memory-limit":{"bytes":1073741824,"tasks_wait":false}}}]
-//! [0,1500000,{"event":{"request":{"id":7,"file":{"dev":2049,"ino":131},"offset":0,"len":524288,...}}}]
-//! [0,1500000,{"action":{"read":{"id":0,"file":{"dev":2049,"ino":131},"offset":0,"len":2097152,...}}}]
+//! [0,150000,{"event":{"request":{"id":7,"file":{"dev":2049,"ino":131},"offset":0,"len":524288,...}}}]
+//! [0,150000,{"action":{"read":{"id":0,"file":{"dev":2049,"ino":131},"offset":0,"len":2097152,"lba":81920}}}]
 //! [0,19700000,{"event":{"progress":{"read":0,"upto":524288}}}]
 //! [0,19700000,{"action":{"answer":{"request":7,"verdict":"resident"}}}]
 //! ```
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_lines_of_the_documentation() {
         let line = |text: &str| Line::from_str(text).unwrap();
-        let text = r#"[0,1500000,{"action":{"read":{"id":0,"file":{"dev":2049,"ino":131},"offset":0,"len":2097152,...}}}]"#;
+        let text = r#"[0,150000,{"action":{"read":{"id":0,"file":{"dev":2049,"ino":131},"offset":0,"len":2097152,"lba":81920}}}]"#;
         let file = FileId { dev: 2049, ino: 131 };
         let read = Action::Read { id: ReadId(0), file, offset: 0, len: 2 << 20, lba: Some(Lba(81_920)) };
         assert_eq!(line(text).entry, Entry::Action(read));
