@@ -17,7 +17,7 @@ pub fn named<T: DeserializeOwned>(words: &[String]) -> Result<T, String> {
     for word in words {
         let (name, text) = word.split_once('=').ok_or_else(|| format!("{word}: write NAME=VALUE"))?;
         let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
-        // Each by itself first: a message about all of them would not say which one is wrong.
+        // Each value is read alone first: an error for all values would not say which one is wrong.
         let one = Map::from_iter([(name.to_string(), value.clone())]);
         serde_json::from_value::<T>(one.into()).map_err(|why| format!("{word}: {why}"))?;
         all.insert(name.to_string(), value);

@@ -5,8 +5,8 @@
 //! together, so that the disk has a queue.
 //!
 //! If a daemon answers, the daemon reads (`daemon`): it orders the reads of all sets and servers of a disk.
-//! Files are then handed on as they arrive, and the ranges of a divided file in order. If no daemon answers,
-//! or it goes away, this thread reads by itself.
+//! Files are then handed on as they arrive, and the ranges of a divided file in order. If no daemon
+//! answers, or the daemon ends, this thread reads them.
 //!
 //! The consumer reports its progress ([`Consumer::taken`]): the reader of a pipe by the unread bytes in the
 //! pipe (`pipe`), a program by the items that it has taken (`set`).

@@ -49,8 +49,8 @@ pub(crate) fn on_disk(bytes: u64, blocks: u64) -> u64 {
     bytes.min(blocks.saturating_mul(BLOCK))
 }
 
-/// The first stretch of data at or after `offset`; `None`: there is none. If the file system does not tell,
-/// everything is data.
+/// The first stretch of data at or after `offset`; `None` if only a hole follows. If the file system does not
+/// report holes, everything counts as data.
 pub(crate) fn next_data(file: impl AsFd, offset: u64, end: u64) -> Option<Stretch> {
     if offset >= end {
         return None;

@@ -100,6 +100,7 @@ pub(crate) struct Flight {
     pub(crate) joined: bool,
     /// Bytes before this file offset are in memory.
     pub(crate) resident: u64,
+    /// When its first bytes came; `None` before the first report of progress.
     pub(crate) first_bytes: Option<FirstBytes>,
     /// Bytes that had been written by the first report of writes after its submission, which tells of writes
     /// before it too.

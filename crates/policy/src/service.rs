@@ -93,12 +93,12 @@ impl ServiceModel {
             return;
         }
         let first = first.unwrap_or(FirstBytes { after: took, bytes });
-        let (rest, took) = (bytes.saturating_sub(first.bytes), took.since(first.after));
-        if rest > 0 && took > TOGETHER {
-            self.transfers.add(rest as f64, took.as_secs_f64());
+        let (rest, transfer) = (bytes.saturating_sub(first.bytes), took.since(first.after));
+        if rest > 0 && transfer > TOGETHER {
+            self.transfers.add(rest as f64, transfer.as_secs_f64());
         }
-        let transfer = first.bytes as f64 * self.transfers.per_unit();
-        self.switches.add(1.0, (first.after.as_secs_f64() - transfer).clamp(0.0, SWITCH_S.1));
+        let switch = first.after.as_secs_f64() - first.bytes as f64 * self.transfers.per_unit();
+        self.switches.add(1.0, switch.clamp(0.0, SWITCH_S.1));
     }
 
     /// Mean time of a read at present.

@@ -69,7 +69,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// A line that is none, with what is wrong with it.
+/// Why a text is not a line of a decision log.
 #[derive(Debug)]
 pub struct Unreadable(serde_json::Error);
 

@@ -114,7 +114,7 @@ impl Set {
     }
 
     /// The next range at a lane with its heads there, if the whole set may have `part` bytes in memory;
-    /// `None` if there is none, or no room for it.
+    /// `None` if no range is left there, or there is no room for it.
     pub(crate) fn next(&self, lane: u32, head: Option<Place>, part: u64) -> Option<(Place, RangeId)> {
         let from = (lane, head.unwrap_or(LOWEST), RangeId(0));
         let of_lane = |at: (u32, Place, RangeId)| {

@@ -368,9 +368,9 @@ impl Streams {
         }
     }
 
-    /// How much longer than ever before a stream is silent when it counts as stopped. The kernel reads ahead
-    /// of clients by itself, and nobody reports that one waits for such bytes. So a silence may be such a
-    /// wait where the reported ones are as long.
+    /// How much longer than ever before a stream is silent when it counts as stopped. Nobody reports that a
+    /// client waits for bytes that the kernel reads ahead, so a silence no longer than the reported waits for
+    /// the kernel may be such a wait.
     fn patience(&self) -> Nanos {
         self.slack + self.longest_wait.0
     }
