@@ -89,9 +89,9 @@ words! { OrderKind: Fifo = "fifo", Sweep = "sweep" }
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LongestWait {
-    /// As long as if every active reader had to wait for pieces of the kernel's own read-ahead size, or of
-    /// sixteen times what the disk transfers in one switch if that is more. So the fewer clients are blocked,
-    /// the longer pieces may be.
+    /// As long as if every active reader waited for pieces of six times what the disk transfers in one
+    /// switch; or up to twice as long, as long as each has a turn within a second
+    /// ([`crate::constants::Constants`]). The fewer clients are blocked, the longer pieces may be.
     #[default]
     Auto,
     /// At most this time, if the disk can keep it; else pieces are what it transfers in one switch.
@@ -125,9 +125,6 @@ impl core::fmt::Display for LongestWait {
         }
     }
 }
-
-/// Read-ahead of a hard disk in Linux 6.17 and later: twice its largest request.
-pub(crate) const KERNEL_READ_AHEAD: Bytes = Bytes::kib(2560);
 
 /// Settings of reading ahead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

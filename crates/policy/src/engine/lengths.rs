@@ -23,7 +23,7 @@ use seekless_base::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::follow::next_page;
-use crate::config::KERNEL_READ_AHEAD;
+use crate::constants::{Constants, time};
 use crate::sizing::controller::Situation;
 use crate::{EndEvidence, FileId, LongestWait, PAGE, Sizing, Stream};
 
@@ -122,8 +122,11 @@ impl DiskEngine {
             LongestWait::Bound(longest) => self.service.transfers_in(longest).0 as f64,
             LongestWait::Auto => {
                 let all = self.following.active.saturating_sub(1) as f64 / self.spindles() as f64;
-                let piece = self.config.constants.wait_depths * depth;
-                all.max(others) * (piece.max(KERNEL_READ_AHEAD.0 as f64) + depth)
+                let all = all.max(others);
+                let Constants { wait_depths, wait_unnoticed_s, .. } = self.config.constants;
+                let unnoticed = self.service.transfers_in(time(wait_unnoticed_s)).0 as f64 / all - depth;
+                let piece = wait_depths * depth;
+                all * (unnoticed.clamp(piece, 2.0 * piece) + depth)
             }
         };
         (waited_for / others - depth).max(depth) as u64

@@ -72,11 +72,12 @@ pub(crate) fn constants() -> impl Strategy<Value = Constants> {
     let absurd = vec![0.0, -1.0, 1e-9, 0.5, 3.0, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let value = || proptest::option::weighted(0.1, proptest::sample::select(absurd.clone()));
     let whole = || proptest::option::weighted(0.1, amount());
-    (proptest::array::uniform6(value()), proptest::array::uniform1(whole())).prop_map(|(values, [queue])| {
+    (proptest::array::uniform7(value()), proptest::array::uniform1(whole())).prop_map(|(values, [queue])| {
         let mut c = Constants::default();
         c.queue_ahead = queue.unwrap_or(c.queue_ahead);
         let all = [
             &mut c.wait_depths,
+            &mut c.wait_unnoticed_s,
             &mut c.quiet_s,
             &mut c.blocked_over_budget,
             &mut c.budget_share,
