@@ -25,6 +25,7 @@ use crate::cli::{self, ListOptions, standard};
 use crate::holes::{self, Stretch};
 use crate::look::{self, By, How};
 use crate::set::{Item, Options, Set, WINDOW};
+use crate::sparse_map;
 use crate::summary::Tally;
 use crate::walk::List;
 use crate::window::LEAST;
@@ -203,7 +204,7 @@ impl Stream {
         header.set_mtime(meta.mtime().max(0).cast_unsigned());
         let size = meta.len();
         let all = match holes::may_have_holes(size, meta.blocks()) {
-            true => holes::map(&file, size, STRETCHES_MAX),
+            true => sparse_map::map(&file, size, STRETCHES_MAX),
             false => vec![Stretch { offset: 0, len: size }],
         };
         let data = all.iter().map(|stretch| stretch.len).sum();

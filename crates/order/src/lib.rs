@@ -36,6 +36,8 @@ mod pipe;
 pub mod sequence;
 mod set;
 #[cfg(feature = "cli")]
+mod sparse_map;
+#[cfg(feature = "cli")]
 mod summary;
 mod walk;
 pub mod window;
