@@ -162,12 +162,7 @@ impl Front {
 }
 
 /// Counts a shim's report, and hands it to the thread of its disk.
-fn hand_on(
-    record: &Record,
-    devices: &Devices,
-    deliveries: &mut Deliveries,
-    now: Instant,
-) -> Reported {
+fn hand_on(record: &Record, devices: &Devices, deliveries: &mut Deliveries, now: Instant) -> Reported {
     let file = FileId { dev: record.dev, ino: record.ino };
     deliveries.read(file, record.offset, record.len, now);
     devices.read(file, record.offset, record.len)

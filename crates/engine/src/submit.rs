@@ -55,16 +55,7 @@ impl ForwardedCall {
         let want = Want::of(offset, len, edition.size).ok_or(Refused::BadRequest)?;
         let demand = ClientDemand::default();
         let (resident, look_upto) = (None, 0);
-        Ok(ForwardedCall {
-            pid: 0,
-            file,
-            edition,
-            want,
-            demand,
-            resident,
-            look_upto,
-            answer_is_read: false,
-        })
+        Ok(ForwardedCall { pid: 0, file, edition, want, demand, resident, look_upto, answer_is_read: false })
     }
 
     /// The same call after a check of memory, which tells how much is resident of the bytes that it may wait

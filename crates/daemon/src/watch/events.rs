@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use seekless_base::wants::{CallKind, DoorLimits, TO_END, Want};
 use seekless_engine::{
-    ClientDemand, Door, Engine, FilesUsed, ForwardedCall, OnAnswer, Refused, Submitted,
-    Ticket, lock, run_first,
+    ClientDemand, Door, Engine, FilesUsed, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, lock,
+    run_first,
 };
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};

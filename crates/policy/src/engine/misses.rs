@@ -132,13 +132,8 @@ impl DiskEngine {
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
         let due = self.due(request.demand);
-        let priority = Priority {
-            due,
-            joins_kernel,
-            file_set,
-            for_file_set: file_set,
-            io: request.demand.io,
-        };
+        let priority =
+            Priority { due, joins_kernel, file_set, for_file_set: file_set, io: request.demand.io };
         let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
