@@ -95,7 +95,11 @@ fn moved() -> Vec<MovedOption> {
     let bounds = seekless_http::cli::MOVED.into_iter().map(|name| of(name, "bound", true));
     parameters
         .chain(bounds)
-        .chain([of("drop-behind", "parameter", false), of("plot", "no-store", false)])
+        .chain([
+            of("drop-behind", "parameter", false),
+            of("next-files", "keep-metadata", false),
+            of("plot", "no-store", false),
+        ])
         .collect()
 }
 

@@ -139,6 +139,23 @@ fn switches_lists_numbers_and_folders() {
 }
 
 #[test]
+fn an_option_that_is_gone_is_ignored_with_one_warning() {
+    let config = Config::new("[daemon]\nnext-files = true\nqueue = 16\n");
+    for (words, from) in [
+        ("config --check", "seekless.toml:2: daemon.next-files: "),
+        ("--config= daemon --next-files on status --help", ""),
+        ("--config= daemon --next-files=off status --help", ""),
+    ] {
+        let output = config.seekless(words);
+        let told = String::from_utf8(output.stderr).unwrap();
+        let told: Vec<&str> = told.lines().collect();
+        let warning = "--next-files has no effect; leave it out; the next release refuses it";
+        assert!(output.status.success() && told.len() == 1, "{words}: {told:?}");
+        assert!(told[0].contains(from) && told[0].ends_with(warning), "{words}: {told:?}");
+    }
+}
+
+#[test]
 fn an_option_of_the_file_that_contradicts_the_command_line_is_dropped() {
     let config = Config::new("[watch]\nbitrates = \"/not/there\"\nno-socket = true\n");
     assert_eq!(config.shown("watch", "bitrates", "--bitrate 1000").0, Value::Null);

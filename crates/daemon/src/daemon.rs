@@ -88,7 +88,6 @@ impl Daemon {
         let rings = settings.engine.hears_hits().then(|| Rings::new(&settings.socket, ring, shown_for));
         let settings = Arc::new(settings);
         let engine = Engine::start(settings.engine.clone());
-        let rings = rings.map(|rings| rings.with_prefetched(engine.prefetched()));
         let shared = Shared {
             settings,
             started: Instant::now(),

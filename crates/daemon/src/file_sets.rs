@@ -68,8 +68,6 @@ pub(crate) struct Added {
     pub(crate) source: Arc<Source>,
     /// Opens the file for the engine.
     pub(crate) opener: Arc<Opener>,
-    /// See [`ForwardedCall::reader`].
-    pub(crate) reader: u32,
     /// The call that would read the range.
     pub(crate) call: ForwardedCall,
     /// See [`seekless_wire::FileSetAdd::address`].
@@ -332,7 +330,7 @@ impl FileSetLoop {
         let Some(added) = self.ranges.get(&range) else { return Some(Outcome::Passed) };
         let Some(want) = Want::of(offset, len, added.call.edition.size) else { return Some(Outcome::Passed) };
         let demand = ClientDemand { file_set: true, ..added.call.demand };
-        let call = ForwardedCall { reader: added.reader, want, demand, ..added.call };
+        let call = ForwardedCall { want, demand, ..added.call };
         let answer = self.answer.clone();
         let mut door = StepDoor { added, step, answer: Some(answer) };
         match self.engine.submit(call, &mut door) {

@@ -124,13 +124,13 @@ impl Front {
         self.hand_on(now, |report| rings.take_all(now, report));
     }
 
-    fn hand_on(&self, now: Instant, take: impl FnOnce(&mut dyn FnMut(u32, &Record))) {
+    fn hand_on(&self, now: Instant, take: impl FnOnce(&mut dyn FnMut(&Record))) {
         let devices = lock(self.engine.devices());
         let mut deliveries = lock(&self.shared.deliveries);
         let (mut reports, mut dropped) = (0, 0);
-        take(&mut |uid, record| {
+        take(&mut |record| {
             reports += 1;
-            dropped += u64::from(hand_on(uid, record, &devices, &mut deliveries, now) == Reported::Dropped);
+            dropped += u64::from(hand_on(record, &devices, &mut deliveries, now) == Reported::Dropped);
         });
         drop((devices, deliveries));
         if reports > 0 {
@@ -162,14 +162,8 @@ impl Front {
 }
 
 /// Counts a shim's report, and hands it to the thread of its disk.
-fn hand_on(
-    uid: u32,
-    record: &Record,
-    devices: &Devices,
-    deliveries: &mut Deliveries,
-    now: Instant,
-) -> Reported {
+fn hand_on(record: &Record, devices: &Devices, deliveries: &mut Deliveries, now: Instant) -> Reported {
     let file = FileId { dev: record.dev, ino: record.ino };
     deliveries.read(file, record.offset, record.len, now);
-    devices.read(uid, file, record.offset, record.len)
+    devices.read(file, record.offset, record.len)
 }

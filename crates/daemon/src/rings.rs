@@ -13,10 +13,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seekless_engine::{FilesUsed, PrefetchedFiles};
+use seekless_engine::FilesUsed;
 use seekless_kernel::ring::{Consumer, Record};
 use seekless_policy::FileId;
 
@@ -78,8 +77,6 @@ pub(crate) struct Rings {
     last_turn: u32,
     warned: bool,
     counts: Counts,
-    /// Files that were opened for users that have not shown them.
-    prefetched: Option<Arc<PrefetchedFiles>>,
 }
 
 impl Rings {
@@ -95,18 +92,12 @@ impl Rings {
             last_turn: 0,
             warned: false,
             counts: Counts::default(),
-            prefetched: None,
         }
     }
 
     /// The last number given to a ring.
     pub(crate) fn last_number(&self) -> u8 {
         self.last_number
-    }
-
-    /// Adds the files that are opened for users that have not shown them.
-    pub(crate) fn with_prefetched(self, prefetched: Arc<PrefetchedFiles>) -> Rings {
-        Rings { prefetched: Some(prefetched), ..self }
     }
 
     /// Whether there is a ring to empty.
@@ -169,12 +160,12 @@ impl Rings {
     }
 
     /// Takes the reports of one user.
-    pub(crate) fn take_of(&mut self, uid: u32, now: Instant, report: impl FnMut(u32, &Record)) {
+    pub(crate) fn take_of(&mut self, uid: u32, now: Instant, report: impl FnMut(&Record)) {
         self.take(uid, USER_RECORDS, now, report);
     }
 
     /// Takes the reports of all users, each in its turn.
-    pub(crate) fn take_all(&mut self, now: Instant, mut report: impl FnMut(u32, &Record)) {
+    pub(crate) fn take_all(&mut self, now: Instant, mut report: impl FnMut(&Record)) {
         let mut turns: Vec<u32> =
             self.users.iter().filter(|(_, user)| user.ring.is_some()).map(|(&uid, _)| uid).collect();
         turns.sort_unstable();
@@ -191,7 +182,7 @@ impl Rings {
     }
 
     /// Takes at most `most` records of one user. Returns how many there were.
-    fn take(&mut self, uid: u32, most: usize, now: Instant, mut report: impl FnMut(u32, &Record)) -> usize {
+    fn take(&mut self, uid: u32, most: usize, now: Instant, mut report: impl FnMut(&Record)) -> usize {
         let Some(user) = self.users.get_mut(&uid) else { return 0 };
         let Some((consumer, _)) = &mut user.ring else { return 0 };
         let mut taken = 0;
@@ -200,12 +191,11 @@ impl Rings {
         {
             taken += 1;
             let file = FileId { dev: record.dev, ino: record.ino };
-            // Prefetched files were opened for this user without proof that the user may read them.
-            if !user.shown.read_or_prefetched((uid, file), self.prefetched.as_deref(), now) {
+            if !user.shown.read(file, now) {
                 self.counts.unknown += 1;
                 continue;
             }
-            report(uid, &record);
+            report(&record);
         }
         if taken > 0 {
             user.heard = now;
@@ -297,10 +287,10 @@ mod tests {
         rings.shown(2, FILE, now);
         assert!(report(&a, FILE, 1) && report(&b, FILE, 2));
         let mut of_a = Vec::new();
-        rings.take_of(1, now, |_, r| of_a.push(r.offset));
+        rings.take_of(1, now, |r| of_a.push(r.offset));
         assert_eq!(of_a, [1]);
         let mut rest = Vec::new();
-        rings.take_all(now, |_, r| rest.push(r.offset));
+        rings.take_all(now, |r| rest.push(r.offset));
         assert_eq!(rest, [2]);
     }
 
@@ -311,17 +301,17 @@ mod tests {
         rings.shown(1, FILE, now);
         assert!(report(&a, FILE, 1) && report(&b, FILE, 2));
         let mut heard = Vec::new();
-        rings.take_all(now, |_, r| heard.push(r.offset));
+        rings.take_all(now, |r| heard.push(r.offset));
         assert_eq!((heard, rings.counts().unknown), (vec![1], 1));
         // Reported files stay shown; others are forgotten.
         let (soon, late) = (now + SHOWN_FOR / 2, now + SHOWN_FOR);
         assert!(report(&a, FILE, 3));
-        rings.take_all(soon, |_, _| ());
+        rings.take_all(soon, |_| ());
         assert!(report(&a, FILE, 4));
-        rings.take_all(late, |_, _| ());
+        rings.take_all(late, |_| ());
         assert_eq!(rings.counts().unknown, 1);
         assert!(report(&a, FILE, 5));
-        rings.take_all(late + SHOWN_FOR, |_, _| ());
+        rings.take_all(late + SHOWN_FOR, |_| ());
         assert_eq!(rings.counts().unknown, 2);
         // At most this many shown files are remembered.
         for ino in 0..3 * FilesUsed::MAX as u64 {
@@ -347,7 +337,7 @@ mod tests {
             std::os::unix::fs::FileExt::write_all_at(&file, &u64::MAX.to_ne_bytes(), 64).unwrap();
             assert!(report(&good, FILE, u64::from(round)));
             let mut heard = Vec::new();
-            rings.take_all(now, |_, r| heard.push(r.offset));
+            rings.take_all(now, |r| heard.push(r.offset));
             assert_eq!((heard, rings.counts().replaced), (vec![u64::from(round)], u64::from(round)));
             assert_eq!(rings.number(2, now), 0, "not at once");
             let next = rings.number(2, now + WITHOUT_FOR);
@@ -367,11 +357,11 @@ mod tests {
         std::os::unix::fs::FileExt::write_all_at(&std::fs::File::from(fd), &1u64.to_ne_bytes(), 64).unwrap();
         assert!(report(&producer, FILE, 1));
         for _ in 0..1000 {
-            rings.take_of(1, now, |_, r| panic!("{r:?} before its turn"));
+            rings.take_of(1, now, |r| panic!("{r:?} before its turn"));
         }
         assert_eq!(rings.dropped(), 0);
         let mut heard = Vec::new();
-        rings.take_of(1, now + STALL_MAX, |_, r| heard.push(r.offset));
+        rings.take_of(1, now + STALL_MAX, |r| heard.push(r.offset));
         assert_eq!((heard, rings.dropped()), (vec![1], 1), "that thread has been killed");
     }
 
@@ -386,7 +376,7 @@ mod tests {
             while report(&flood, FILE, 0) {}
             assert!(report(&quiet, FILE, 1));
             let (mut floods, mut quiets) = (0, 0);
-            rings.take_all(now, |_, r| if r.offset == 0 { floods += 1 } else { quiets += 1 });
+            rings.take_all(now, |r| if r.offset == 0 { floods += 1 } else { quiets += 1 });
             assert_eq!((floods, quiets), (USER_RECORDS, 1), "round {round}");
         }
     }

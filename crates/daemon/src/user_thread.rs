@@ -489,7 +489,7 @@ impl Body {
         let io = self.priority_of(mark);
         let demand = ClientDemand { random: need.reads_at_random(), io, ..ClientDemand::default() };
         let pid = self.pid_of(mark);
-        let call = ForwardedCall { reader: uid, pid, look_upto: wire.enlarged_bytes(), demand, ..call };
+        let call = ForwardedCall { pid, look_upto: wire.enlarged_bytes(), demand, ..call };
         let now = Instant::now();
         if self.is_limited(mark, call.file, now) {
             front.count(|c| c.passed_limited += 1);
@@ -610,7 +610,6 @@ impl Body {
                 added: Box::new(Added {
                     source: Arc::new(fd),
                     opener: self.opener.clone(),
-                    reader: self.uid,
                     call: ForwardedCall {
                         pid: self.pid_of(mark),
                         demand: ClientDemand { io, ..call.demand },

@@ -101,7 +101,6 @@ impl Door {
             )),
             files: Files::new(settings.ignore_resident),
             followed: Mutex::new(FilesUsed::new(keep)),
-            prefetched: daemon.shared().engine.prefetched(),
             folders: folders.clone(),
             pauses: Pauses::of(folders.devs(), keep),
             limits: daemon.shared().limits.clone(),

@@ -28,7 +28,6 @@ use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, Residen
 use crate::kind::Kinds;
 use crate::machine::{Machine, SharedMemory};
 use crate::missed::Missed;
-use crate::next_files::NextFiles;
 use crate::open_files::OpenFiles;
 use crate::pinner::{Pinner, Span};
 use crate::sleep::Sleep;
@@ -38,7 +37,6 @@ use crate::writes::{At, WritesSeen};
 
 /// A request that the engine has not answered yet.
 pub(crate) struct Pending {
-    pub(crate) reader: u32,
     pub(crate) on_answer: OnAnswer,
     pub(crate) file: FileId,
     pub(crate) source: Arc<Source>,
@@ -63,8 +61,6 @@ pub(crate) struct DiskLoop {
     /// The bitrates known beforehand, and the reading of them that the engine has.
     pub(crate) bitrates: Arc<Bitrates>,
     pub(crate) bitrates_told: u64,
-    /// `None` if files are not read before their readers open them.
-    pub(crate) next_files: Option<NextFiles>,
     /// Disks that may sleep; `None` without `--quiet`.
     pub(crate) sleep: Option<Arc<Sleep>>,
     /// Looks at what waits to be written; `None` if that cannot be seen or does not matter.
@@ -89,7 +85,6 @@ impl DiskLoop {
         worker::run_first();
         loop {
             // Fetched in each round, because the channel of a thread that has ended would always be ready.
-            let orders = self.next_files.as_ref().map_or_else(never, |next| next.orders.clone());
             let writes = self.writes.as_ref().map_or_else(never, |writes| writes.reports.clone());
             let deleted = self.files.deleted().clone();
             // Before any queued message is handled.
@@ -107,10 +102,6 @@ impl DiskLoop {
                     Ok(message) => self.message(message),
                     Err(_) => break,
                 },
-                recv(orders) -> order => match order {
-                    Ok(order) => self.order(order),
-                    Err(_) => self.next_files = None,
-                },
                 recv(deleted) -> file => if let Ok(file) = file { self.deleted(file) },
                 recv(self.timer()) -> _ => self.event(Event::Tick),
             }
@@ -121,7 +112,6 @@ impl DiskLoop {
             reports.try_iter().for_each(|report| self.report(report));
             let arrived = (0..messages.len()).take_while(|_| reports.is_empty());
             arrived.map_while(|_| messages.try_recv().ok()).for_each(|message| self.message(message));
-            orders.try_iter().take(orders.len()).for_each(|order| self.order(order));
         }
         for (_, pending) in self.pending.drain() {
             (pending.on_answer)(Completion::Closing);
@@ -163,18 +153,16 @@ impl DiskLoop {
         match message {
             Message::Ask(ask) => self.ask(*ask),
             Message::Hit(hit) => {
-                let Hit { source, reader, pid, file, edition, offset, len, taken, start, steps } = *hit;
+                let Hit { source, pid, file, edition, offset, len, taken, start, steps } = *hit;
                 self.files.open(file, edition, start, steps, source);
                 self.asked(pid, file, offset, len);
                 self.event(Event::Opened { file });
                 self.tell_bitrate(file);
                 self.access(file, offset, len, taken);
-                self.read(reader, file, offset, len);
             }
-            Message::Access { reader, pid, file, offset, len, taken } => {
+            Message::Access { pid, file, offset, len, taken } => {
                 self.asked(pid, file, offset, len);
                 self.access(file, offset, len, taken);
-                self.read(reader, file, offset, len);
             }
             Message::Opened { file, source } => self.files.opened(file, source),
             Message::Leave { dev, left } => self.leave(dev, left),
@@ -205,8 +193,8 @@ impl DiskLoop {
         let source = self.files.open(file, edition, ask.start, ask.steps, ask.source);
         self.asked(ask.pid, file, need_offset, need_len);
         let lba = self.files.locate(file, offset).and_then(|(lba, _)| lba);
-        let Ask { reader, on_answer, answer_is_read, .. } = ask;
-        let pending = Pending { reader, on_answer, file, source, need_offset, need_len, answer_is_read };
+        let Ask { on_answer, answer_is_read, .. } = ask;
+        let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read };
         self.pending.insert(id, pending);
         let deadline = ask.demand.deadline.map(|at| self.at(at));
         let ClientDemand { bitrate, file_set, random, io, .. } = ask.demand;
@@ -214,8 +202,6 @@ impl DiskLoop {
         let demand = Demand { deadline, bitrate, file_set, random, io, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
-        // The order in which a file set reads its files predicts nothing.
-        (!file_set).then(|| self.read(reader, file, need_offset, need_len));
     }
 
     /// A client read. The place of a file is known only while it is open; the engine ignores reads of other
@@ -339,7 +325,6 @@ impl DiskLoop {
 
     fn answer(&mut self, id: RequestId, verdict: Verdict) {
         let Some(pending) = self.pending.remove(&id) else { return };
-        self.answered(pending.reader, verdict);
         let Pending { on_answer, file, source, need_offset: offset, need_len: len, .. } = pending;
         on_answer(match verdict {
             Verdict::Resident => Completion::Resident(ResidentRange { fd: source.as_fd(), offset, len }),

@@ -130,8 +130,6 @@ pub(crate) struct Ask {
     pub(crate) on_answer: OnAnswer,
     /// The regular file, open for reading.
     pub(crate) source: Arc<Source>,
-    /// See [`crate::ForwardedCall::reader`].
-    pub(crate) reader: u32,
     /// See [`crate::ForwardedCall::pid`].
     pub(crate) pid: u32,
     pub(crate) file: FileId,
@@ -160,8 +158,6 @@ pub(crate) struct Ask {
 pub(crate) struct Hit {
     /// The regular file, open for reading.
     pub(crate) source: Arc<Source>,
-    /// See [`crate::ForwardedCall::reader`].
-    pub(crate) reader: u32,
     /// See [`crate::ForwardedCall::pid`].
     pub(crate) pid: u32,
     pub(crate) file: FileId,
@@ -187,8 +183,6 @@ pub(crate) enum Message {
     Hit(Box<Hit>),
     /// A read that is done. The thread knows the file if it reads ahead of it.
     Access {
-        /// See [`crate::ForwardedCall::reader`].
-        reader: u32,
         /// See [`crate::ForwardedCall::pid`].
         pid: u32,
         file: FileId,

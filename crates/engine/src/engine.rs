@@ -10,7 +10,6 @@ use crate::bitrates::{BitratesReport, Table};
 use crate::devices::{Devices, SharedDevices};
 use crate::lock;
 use crate::metadata::{Keeper, MetadataReport};
-use crate::next_files::PrefetchedFiles;
 use crate::opener::Opener;
 use crate::processes::Processes;
 use crate::report::DiskReport;
@@ -66,11 +65,6 @@ impl Engine {
     /// The settings in use.
     pub fn settings(&self) -> &Settings {
         &self.shared.settings
-    }
-
-    /// Files that were brought in for users that have not opened them.
-    pub fn prefetched(&self) -> Arc<PrefetchedFiles> {
-        lock(&self.shared.devices).all().prefetched.clone()
     }
 
     /// The disk threads, for a door that finds them itself.

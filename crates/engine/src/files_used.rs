@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use seekless_policy::FileId;
 
-use crate::next_files::PrefetchedFiles;
-
 /// Files used lately. Beyond a bound, the eighth used longest ago is forgotten; a later request adds them
 /// again.
 #[derive(Debug)]
@@ -48,24 +46,6 @@ impl FilesUsed {
             }
             _ => false,
         }
-    }
-
-    /// A file was read by this reader. A file that was read ahead before the reader opened it counts as
-    /// requested from this read on.
-    pub fn read_or_prefetched(
-        &mut self,
-        (reader, file): (u32, FileId),
-        prefetched: Option<&PrefetchedFiles>,
-        now: Instant,
-    ) -> bool {
-        if self.read(file, now) {
-            return true;
-        }
-        let is_prefetched = prefetched.is_some_and(|prefetched| prefetched.take(reader, file));
-        if is_prefetched {
-            self.asked(file, now);
-        }
-        is_prefetched
     }
 }
 

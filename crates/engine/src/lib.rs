@@ -14,7 +14,7 @@
 //!
 //! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it. A
 //!   few *workers* under it wait for the disk, so that a disk that hangs stalls neither that thread nor
-//!   another disk. Another thread beside it lists folders and opens the files that come next (`next_files`).
+//!   another disk.
 //! - [`Devices`] finds the disk of a file, and starts the disk's thread at its first file.
 //! - Another thread keeps the metadata of trees in memory, if configured (`metadata`), and another reads the
 //!   table of bitrates (`bitrates`).
@@ -40,7 +40,6 @@ mod layout;
 mod machine;
 mod metadata;
 mod missed;
-mod next_files;
 mod open_files;
 mod opener;
 mod pinner;
@@ -66,7 +65,6 @@ pub use files_used::FilesUsed;
 pub use kind::{KindReport, Kinds, KnownBy};
 pub use machine::page_cache;
 pub use metadata::MetadataReport;
-pub use next_files::PrefetchedFiles;
 pub use opener::Opener;
 pub use processes::Program;
 pub use report::{DiskReport, Durations, FileSetUse, WriterUse};

@@ -79,9 +79,6 @@ pub struct DiskReport {
     /// Number of pieces kept mapped until they are read, now.
     #[serde(default)]
     pub pieces_held_now: u64,
-    /// Files that were read before their readers opened them. All zero without `--next-files on`.
-    #[serde(default)]
-    pub next_files: seekless_policy::successors::Stats,
     /// The last read error.
     pub last_error: Option<String>,
     /// The disk's memory, and what bounds the budget.
@@ -215,7 +212,6 @@ impl DiskReport {
             lost_pages: snapshot.lost_pages,
             pieces_held_now: snapshot.pinned.load(Ordering::Relaxed) as u64,
             memory: s.memory.clone(),
-            next_files: *crate::lock(&snapshot.next_files),
             last_error: snapshot.last_error.clone(),
             size: s.size.clone(),
             ledger: s.ledger,

@@ -22,9 +22,6 @@ pub struct Settings {
     pub single_queue: bool,
     /// Serve files on solid-state disks and file systems without a disk too, instead of passing them.
     pub include_ssd: bool,
-    /// Read files before their readers open them, where the order of a folder predicts which come next. Only
-    /// in mode `both` with reading ahead.
-    pub next_files: bool,
     /// Trees whose folders and inodes are kept in memory.
     pub metadata: Vec<PathBuf>,
     /// The table of bitrates, if there is one.
@@ -43,7 +40,6 @@ impl Default for Settings {
             policy: Config::default(),
             single_queue: false,
             include_ssd: false,
-            next_files: false,
             metadata: Vec::new(),
             bitrates: None,
             profiles: seekless_kernel::identity::profiles_dir(),
@@ -63,11 +59,6 @@ impl Settings {
     /// that long.
     pub fn open_after_use(&self) -> Duration {
         Duration::from_nanos(self.policy.open_after_use().0)
-    }
-
-    /// Whether files are read before their readers open them.
-    pub(crate) fn foretells(&self) -> bool {
-        self.next_files && self.policy.mode == Mode::Both && self.policy.ahead.is_some()
     }
 
     /// Whether disks may sleep between long reads.

@@ -2,8 +2,8 @@
 //! woke up. It never wakes a disk.
 //!
 //! - `/sys/block/X/stat` says whether anything was read or written. A disk that was not used for a while may
-//!   sleep, so this program's own work (metadata, probes, files that come next) waits until another program
-//!   uses the disk.
+//!   sleep, so this program's own work (metadata, probes) waits until another program uses
+//!   the disk.
 //! - The kernel's `runtime_status`, and CHECK POWER MODE where that is permitted, say whether a disk sleeps
 //!   ([`seekless_kernel::power`]). A drive may count the command as use, so it is sent after [`ASK_AFTER`]
 //!   without use, and then after twice as long each time: a standby timer expires between two of them. A disk

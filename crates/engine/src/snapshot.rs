@@ -25,8 +25,6 @@ pub struct Snapshot {
     pub lost_pages: u64,
     /// Number of pinned ranges, as counted by the pinner.
     pub pinned: Arc<AtomicUsize>,
-    /// Files that were read before their readers opened them.
-    pub next_files: Arc<Mutex<seekless_policy::successors::Stats>>,
     /// What files and programs cost the disk.
     pub(crate) costs: SharedCosts,
     /// The last read error.

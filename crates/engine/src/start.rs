@@ -24,7 +24,6 @@ use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::machine::{Machine, SharedMemory};
 use crate::missed::Missed;
-use crate::next_files::{NextFiles, PrefetchedFiles};
 use crate::open_files::OpenFiles;
 use crate::pinner::Pinner;
 use crate::processes::Processes;
@@ -56,8 +55,6 @@ pub(crate) struct AllDisks {
     pub(crate) rests: Arc<AtomicBool>,
     /// Bitrates from the table.
     pub(crate) bitrates: Arc<Bitrates>,
-    /// Files brought in for users that have not opened them.
-    pub(crate) prefetched: Arc<PrefetchedFiles>,
     /// Files that disk threads have opened again.
     pub(crate) open: Arc<Mutex<HashSet<FileId>>>,
     /// The processes that read.
@@ -85,7 +82,7 @@ impl DiskThread {
         settings: &Settings,
         all: AllDisks,
     ) -> io::Result<DiskThread> {
-        let AllDisks { memory, rests, bitrates, prefetched, open, processes, sleep } = all;
+        let AllDisks { memory, rests, bitrates, open, processes, sleep } = all;
         if let Some(sleep) = &sleep {
             sleep.watch(name);
         }
@@ -112,10 +109,6 @@ impl DiskThread {
         let costs = CostMeter::on(config.parts.clone(), processes);
         let statistics = Statistics::new(pinned, media_rate, parts, costs.shared());
         let (snapshot, began) = (statistics.published(), Instant::now());
-        let next_files = settings
-            .foretells()
-            .then(|| NextFiles::start(name, began, snapshot.clone(), prefetched))
-            .transpose()?;
         let sees_writes = config.writers.is_some() && config.mode.serialises();
         let writes = sees_writes.then(|| WritesSeen::start(name, &devices)).flatten();
         let replaced = Arc::<AtomicBool>::default();
@@ -133,7 +126,6 @@ impl DiskThread {
             pinner,
             bitrates,
             bitrates_told: 0,
-            next_files,
             sleep,
             writes,
             kinds,

@@ -26,8 +26,6 @@ use crate::lock;
 /// A call that a door forwards.
 #[derive(Clone, Copy, Debug)]
 pub struct ForwardedCall {
-    /// Its reader, as far as the door distinguishes readers: the user id, else 0.
-    pub reader: u32,
     /// The process or thread that calls, in our process namespace; 0 if it is not known.
     pub pid: u32,
     /// Which file.
@@ -57,17 +55,7 @@ impl ForwardedCall {
         let want = Want::of(offset, len, edition.size).ok_or(Refused::BadRequest)?;
         let demand = ClientDemand::default();
         let (resident, look_upto) = (None, 0);
-        Ok(ForwardedCall {
-            reader: 0,
-            pid: 0,
-            file,
-            edition,
-            want,
-            demand,
-            resident,
-            look_upto,
-            answer_is_read: false,
-        })
+        Ok(ForwardedCall { pid: 0, file, edition, want, demand, resident, look_upto, answer_is_read: false })
     }
 
     /// The same call after a check of memory, which tells how much is resident of the bytes that it may wait
@@ -186,7 +174,6 @@ impl Engine {
             id: ticket.id,
             on_answer,
             source,
-            reader: call.reader,
             pid: call.pid,
             file: call.file,
             edition: call.edition,
@@ -255,16 +242,16 @@ impl Engine {
         }
         let place = Devices::place(self.devices(), call.file, source.as_fd(), Instant::now());
         let Ok(Place::Reader { index, start, steps }) = place else { return };
-        let (reader, pid, file, edition) = (call.reader, call.pid, call.file, call.edition);
+        let (pid, file, edition) = (call.pid, call.file, call.edition);
         let (offset, len) = (call.want.offset(), call.want.len());
         let source = Arc::new(source);
-        let hit = Hit { source, reader, pid, file, edition, offset, len, taken, start, steps };
+        let hit = Hit { source, pid, file, edition, offset, len, taken, start, steps };
         let _ = lock(self.devices()).send(index, Message::Hit(Box::new(hit)));
     }
 
     /// Reports a read of a file that was requested from the engine lately. Lossy.
     pub fn read(&self, file: FileId, offset: u64, len: u64) {
-        let _ = lock(self.devices()).read(0, file, offset, len);
+        let _ = lock(self.devices()).read(file, offset, len);
     }
 
     /// Closes every file of a device, and unpins its pages, so that its file system can be unmounted. Reads
@@ -329,14 +316,14 @@ pub enum Reported {
 
 impl Devices {
     /// Reports a read that is done. For a door that reports many under one lock; others call
-    /// [`Engine::read`]. `reader`: see [`ForwardedCall::reader`].
-    pub fn read(&self, reader: u32, file: FileId, offset: u64, len: u64) -> Reported {
-        self.access(Message::Access { reader, pid: 0, file, offset, len, taken: Taken::All }, file)
+    /// [`Engine::read`].
+    pub fn read(&self, file: FileId, offset: u64, len: u64) -> Reported {
+        self.access(Message::Access { pid: 0, file, offset, len, taken: Taken::All }, file)
     }
 
     /// Reports a read by this process (0: not known) of which `taken` says how much was taken.
     pub fn read_taken(&self, pid: u32, file: FileId, offset: u64, len: u64, taken: Taken) -> Reported {
-        self.access(Message::Access { reader: 0, pid, file, offset, len, taken }, file)
+        self.access(Message::Access { pid, file, offset, len, taken }, file)
     }
 
     fn access(&self, access: Message, file: FileId) -> Reported {

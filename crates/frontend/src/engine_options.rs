@@ -9,7 +9,7 @@ use seekless_base::{Bytes, Exit, Fault};
 use seekless_engine::{DecisionLog, Settings, check_table, page_cache};
 use seekless_policy::{Mode, PAGE};
 
-use seekless_options::{BOUNDS, PolicyOptions, on_off};
+use seekless_options::{BOUNDS, PolicyOptions};
 
 /// How an engine reads, and from what.
 #[derive(Args, Clone, Debug)]
@@ -20,10 +20,6 @@ pub struct EngineOptions {
     /// Serve files on disks that do not seek, and files in memory, too
     #[arg(long)]
     pub include_ssd: bool,
-    /// Read small files before their readers open them, where the order of a folder (as listed, by name, by
-    /// inode) tells which come next: on or off
-    #[arg(long, value_name = "on|off", default_value = "off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = BOUNDS, hide_short_help = true, hide_long_help = true)]
-    pub next_files: bool,
     /// Keep the folders below DIR and the inodes of their files in memory, in an eighth of it at most, so
     /// that a cold small file takes one seek instead of several; may be repeated
     #[arg(long, value_name = "DIR", help_heading = BOUNDS, hide_short_help = true)]
@@ -78,7 +74,6 @@ impl EngineOptions {
         Ok(Settings {
             policy: self.policy.config(mode)?,
             include_ssd: self.include_ssd,
-            next_files: self.next_files,
             metadata: self.keep_metadata.clone(),
             bitrates: self.bitrates.clone(),
             ..Settings::default()
@@ -112,7 +107,6 @@ impl EngineOptions {
         let mut words: Vec<OsString> = self.policy.to_args().into_iter().map(OsString::from).collect();
         words.push(format!("--decisions-max={}", self.decisions_max).into());
         words.extend(self.decisions.as_ref().map(|file| with("--decisions=", file)));
-        words.push(format!("--next-files={}", if self.next_files { "on" } else { "off" }).into());
         words.extend(self.keep_metadata.iter().map(|tree| with("--keep-metadata=", tree)));
         words.extend(self.bitrates.as_ref().map(|file| with("--bitrates=", file)));
         words.extend(self.include_ssd.then(|| "--include-ssd".into()));

@@ -31,6 +31,7 @@ use alloc::collections::VecDeque;
 use seekless_base::{Bytes, Nanos};
 
 use crate::config::IN_FLIGHT_MAX;
+use crate::disk_order::DiskOrder;
 use crate::disk_queue::DiskQueue;
 use crate::drops::Drops;
 use crate::extents::Extents;
@@ -42,7 +43,6 @@ use crate::profile::{DiskProfile, LoadTrial};
 use crate::service::ServiceModel;
 use crate::sizing::controller::DiskClock;
 use crate::sizing::{AsAsked, start_size};
-use crate::successors::DiskOrder;
 use crate::writers::Writers;
 use crate::{Action, Config, Event, FileId, PrefetchSize, Reason, Sizing, Stats, StreamId, Verdict};
 use file_sets::Awaited;

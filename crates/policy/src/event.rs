@@ -46,10 +46,6 @@ pub struct Demand {
     pub deadline: Option<Nanos>,
     /// Bytes a second at which the file is played, as in [`Event::Bitrate`]; 0 is ignored.
     pub bitrate: Option<u64>,
-    /// No client asks yet, but one is expected to, for these bytes and for others of its set. They are read
-    /// as asked, in disk order, and a client that asks for them meanwhile waits for their turn. The deadline
-    /// bounds that wait.
-    pub predicted: bool,
     /// The kernel reads the bytes before these, for a client that no door blocks. The request joins that read
     /// instead of waiting in line. Its answer reaches no client.
     pub joins_kernel: bool,

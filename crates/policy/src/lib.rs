@@ -119,10 +119,10 @@ pub mod pool;
 pub mod profile;
 pub mod recency;
 pub mod sizing;
-pub mod successors;
 
 mod by_time;
 mod config;
+mod disk_order;
 mod disk_queue;
 mod drops;
 mod engine;

@@ -26,8 +26,6 @@ pub(crate) struct Priority {
     pub(crate) due: Nanos,
     /// It may join a read of the kernel's ([`crate::Demand::joins_kernel`]).
     pub(crate) joins_kernel: bool,
-    /// See [`crate::Demand::predicted`].
-    pub(crate) predicted: bool,
     /// Only file sets ask for it ([`crate::Demand::file_set`]).
     pub(crate) file_set: bool,
     /// A file set waits for it, perhaps among others.
@@ -41,25 +39,22 @@ impl Priority {
     pub(crate) const AHEAD: Priority = Priority {
         due: Nanos::MAX,
         joins_kernel: false,
-        predicted: false,
         file_set: false,
         for_file_set: false,
         io: IoPriority::NORMAL,
     };
 
-    /// The priority of a piece that two requests want. A predicted piece keeps its place in disk order.
+    /// The priority of a piece that two requests want.
     pub(crate) fn or(self, other: Priority) -> Priority {
-        let due = if self.predicted { self.due } else { self.due.min(other.due) };
         let for_file_set = self.for_file_set || other.for_file_set;
         let file_set = self.file_set && other.file_set;
         let (idle, weight) = (self.io.idle && other.io.idle, self.io.weight.max(other.io.weight));
         Priority {
-            due,
+            due: self.due.min(other.due),
             joins_kernel: self.joins_kernel || other.joins_kernel,
             file_set,
             for_file_set,
             io: IoPriority { idle, weight },
-            ..self
         }
     }
 }

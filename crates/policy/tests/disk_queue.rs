@@ -456,25 +456,6 @@ fn the_turn_of_a_file_set_holds_up_no_part_on_which_it_has_nothing() {
 }
 
 #[test]
-fn who_comes_for_predicted_bytes_waits_for_their_turn() {
-    let demand = |predicted| Demand { deadline: Some(Nanos::from_secs(4)), predicted, ..Demand::default() };
-    let order = |predicted| {
-        let mut s = DiskEngine::new(Config { mode: Mode::Serialise, ..Config::default() });
-        s.handle(Nanos(0), request(0, 5, 0, 512 * K));
-        let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
-        for ino in [6, 7, 8] {
-            s.handle(Nanos(1), demanding(ino, ino, 0, demand(predicted)));
-        }
-        // A client is blocked on the last of them.
-        s.handle(Nanos(2), request(20, 8, 0, 512 * K));
-        s.handle(Nanos(3), Event::Done { read, outcome: Outcome::Ok });
-        order_of_reads(&mut s, Nanos(3))
-    };
-    assert_eq!(order(true), [6, 7, 8]);
-    assert_eq!(order(false), [8, 6, 7]);
-}
-
-#[test]
 fn who_joins_a_piece_makes_it_urgent_for_all() {
     let at = |s| Demand { deadline: Some(Nanos::from_secs(s)), ..Demand::default() };
     let first = |joins: bool| {

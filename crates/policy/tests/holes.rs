@@ -196,8 +196,8 @@ fn a_client_that_waits_is_served_all_the_same_and_who_is_not_there_is_not() {
     };
     s.handle(ms(0), Event::Request(busy));
     let Some(Action::Read { id, .. }) = s.poll_action() else { panic!("the disk is idle") };
-    let predicted = Demand { predicted: true, ..Demand::default() };
-    s.handle(ms(1), miss(1, 0, 64 * K, predicted));
+    let joins = Demand { joins_kernel: true, ..Demand::default() };
+    s.handle(ms(1), miss(1, 0, 64 * K, joins));
     s.handle(ms(1), miss(2, 32 * M, 64 * K, Demand::default()));
     s.handle(ms(2), Event::Leave { file: FILE });
     assert_eq!(

@@ -184,7 +184,6 @@ pub const METRICS: &[Metric] = &[
         "",
         "share of the time in which the disks read that the engine spent on this program's file set",
     ),
-    metric("foretold_share", "", "files that were brought in before their reader opened them, of those read"),
     metric("absent_files", "", "files read beforehand that the machine did not leave in memory, at the end"),
     metric("wrong_files", "", "files that were not read, or whose checksum is not that of what was written"),
     metric(

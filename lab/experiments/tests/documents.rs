@@ -365,14 +365,13 @@ const READ_PATH: [&str; 21] = [
 /// Modules of the policy that are no part of its state machine; those with numbers on the read path are named
 /// above, file by file.
 const OTHER_MODULES: [&str; 8] =
-    ["/costs.", "/decisions/", "/filesets/", "/ledger/", "/profile/", "/quiet.", "/sizing/", "/successors/"];
+    ["/costs.", "/decisions/", "/disk_order.", "/filesets/", "/ledger/", "/profile/", "/quiet.", "/sizing/"];
 
 /// Modules that the tables name without their crate.
-const NAMED_ALONE: [&str; 5] =
-    ["base::wants", "policy::filesets", "policy::profile", "policy::sizing", "policy::successors"];
+const NAMED_ALONE: [&str; 4] = ["base::wants", "policy::filesets", "policy::profile", "policy::sizing"];
 
-/// Where the numbers are that bound which files are read before their readers open them.
-const NEXT_FILES: [&str; 2] = ["crates/policy/src/successors", "crates/engine/src/next_files.rs"];
+/// Where the numbers are of readers in disk order.
+const DISK_ORDER: [&str; 1] = ["crates/policy/src/disk_order.rs"];
 
 /// Where the numbers are that bound file sets.
 const FILE_SETS: [&str; 2] = ["crates/policy/src/filesets", "crates/daemon/src/file_sets.rs"];
@@ -386,7 +385,7 @@ const QUIET: [&str; 2] = ["crates/policy/src/engine/quiet.rs", "crates/engine/sr
 
 /// Numbers that tune and bound nothing: limits of types and formats, and what follows from another in the
 /// same file.
-const NO_BOUNDS: [&str; 12] = [
+const NO_BOUNDS: [&str; 10] = [
     "NIL",
     "OWED_MAX",
     "PAGE",
@@ -396,9 +395,7 @@ const NO_BOUNDS: [&str; 12] = [
     "ATTEMPTS",
     "LEAST",
     "WINDOWS",
-    "ORDERS",
     "CERTAIN",
-    "PREDICTED_IDS",
 ];
 
 /// No more of them than there are now: the direction is forty.
@@ -435,8 +432,8 @@ fn the_table_of_bounds_has_each_number_of_the_read_path() {
 }
 
 #[test]
-fn the_table_of_next_files_has_each_number() {
-    bounds("## Files that come next", &NEXT_FILES);
+fn the_table_of_disk_order_has_each_number() {
+    bounds("## Small files in disk order", &DISK_ORDER);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use seekless_base::wants::{CallKind, DoorLimits, TO_END, Want};
 use seekless_engine::{
-    ClientDemand, Door, Engine, FilesUsed, ForwardedCall, OnAnswer, PrefetchedFiles, Refused, Submitted,
-    Ticket, lock, run_first,
+    ClientDemand, Door, Engine, FilesUsed, ForwardedCall, OnAnswer, Refused, Submitted, Ticket, lock,
+    run_first,
 };
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::call::{BlockedCall, blocked_call, is_own_thread};
@@ -39,8 +39,6 @@ pub(crate) struct Announcer {
     pub(crate) files: Files,
     /// Files that were missed lately.
     pub(crate) followed: Mutex<FilesUsed>,
-    /// Files that were brought in before they were opened.
-    pub(crate) prefetched: Arc<PrefetchedFiles>,
     pub(crate) folders: Arc<Folders>,
     pub(crate) pauses: Pauses,
     pub(crate) limits: Arc<Limits>,
@@ -176,7 +174,7 @@ impl Announcer {
             return self.counts.count(|c| c.limited += 1);
         }
         let in_memory = counted_before || (!covers_file && is_in_memory(fd.as_fd()));
-        if in_memory && !self.is_followed(call.reader, call.file, now) {
+        if in_memory && !self.is_followed(call.file, now) {
             return self.for_nothing(call.file, now);
         }
         self.heard(call.file, now);
@@ -195,7 +193,7 @@ impl Announcer {
     /// An announced read was not needed.
     fn for_nothing(&self, file: FileId, now: Instant) {
         self.pauses.hit(file.dev, now, || {
-            let pauses = self.prefetched.is_empty() && self.folders.pause(file.dev, &self.group);
+            let pauses = self.folders.pause(file.dev, &self.group);
             self.counts.count(|c| c.pauses += u64::from(pauses));
             pauses
         });
@@ -207,8 +205,8 @@ impl Announcer {
     }
 
     /// Whether the engine may have read ahead in this file, so that it needs reports of its readers.
-    fn is_followed(&self, reader: u32, file: FileId, now: Instant) -> bool {
-        lock(&self.followed).read_or_prefetched((reader, file), Some(&self.prefetched), now)
+    fn is_followed(&self, file: FileId, now: Instant) -> bool {
+        lock(&self.followed).read(file, now)
     }
 }
 

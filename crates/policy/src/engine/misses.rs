@@ -81,8 +81,8 @@ impl DiskEngine {
             return Err(Reason::DiskOrder);
         }
         let existing = self.queue.pieces_of(request.file);
-        let Demand { joins_kernel, predicted, file_set, random, .. } = request.demand;
-        if !joins_kernel && !predicted && !file_set {
+        let Demand { joins_kernel, file_set, random, .. } = request.demand;
+        if !joins_kernel && !file_set {
             self.files.told_random(request.file, random);
         }
         // A file set has no stream.
@@ -90,7 +90,7 @@ impl DiskEngine {
             true => None,
             false => self.follow_miss(request, wanted, &existing),
         };
-        if let Some(stream) = stream.filter(|_| !predicted) {
+        if let Some(stream) = stream {
             self.following.table.told_priority(stream, request.demand.io);
         }
         if let (Some(stream), true) = (stream, joins_kernel) {
@@ -111,7 +111,7 @@ impl DiskEngine {
             return Err(Reason::Random);
         }
         let len = match self.piece_max_blocked(stream) {
-            _ if predicted || file_set => 0,
+            _ if file_set => 0,
             None if random => 0,
             Some(_) if action == MissAction::ReadAsAsked => 0,
             Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
@@ -132,14 +132,8 @@ impl DiskEngine {
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
         let due = self.due(request.demand);
-        let priority = Priority {
-            due,
-            joins_kernel,
-            predicted,
-            file_set,
-            for_file_set: file_set,
-            io: request.demand.io,
-        };
+        let priority =
+            Priority { due, joins_kernel, file_set, for_file_set: file_set, io: request.demand.io };
         let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
@@ -150,8 +144,7 @@ impl DiskEngine {
             priority,
             ahead_for: None,
         };
-        let for_client = !joins_kernel && !predicted;
-        let blocked = Blocked { since: self.now, pieces: Vec::new(), range, for_client };
+        let blocked = Blocked { since: self.now, pieces: Vec::new(), range, for_client: !joins_kernel };
         let waits = self.queue.block(&self.config, request.id, blocked, plan, priority, piece);
         for end in fetched {
             self.fetched(stream, end);
@@ -172,9 +165,9 @@ impl DiskEngine {
     /// Records a read of a small file. Returns `true` if it should pass: the readers are already in disk
     /// order, and the disk has nothing else to do.
     fn passes_in_disk_order(&mut self, request: &Request) -> bool {
-        let Demand { joins_kernel, predicted, file_set, .. } = request.demand;
+        let Demand { joins_kernel, file_set, .. } = request.demand;
         let (Some(Lba(from)), 0) = (request.lba, request.offset) else { return false };
-        let apart = joins_kernel || predicted || file_set || self.queue.uses(request.file);
+        let apart = joins_kernel || file_set || self.queue.uses(request.file);
         if !self.config.follows() || apart || request.file_size > PIECE {
             return false;
         }

@@ -1,5 +1,4 @@
-//! An arm that reads every file of a tree once, by a program that takes them in any order, or by clients of a
-//! server.
+//! An arm that reads every file of a tree once, by a program that takes them in any order.
 //!
 //! What it read is known by its checksums, which are compared with those of what was written.
 
@@ -13,11 +12,9 @@ use seekless_model::workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};
 use super::{Bench, in_memory, load, restic, serve};
-use crate::memory_group::MemoryGroup;
 use crate::process::Process;
 use crate::results::Row;
-use crate::scenario::{FileReader, Load, Point, Service};
-use crate::server::{Running, Site};
+use crate::scenario::{FileReader, Load, Point};
 use crate::small_files::{self, Sums};
 use crate::tools;
 
@@ -25,10 +22,6 @@ use crate::tools;
 const PATIENCE: Duration = Duration::from_secs(1800);
 /// Folder of the tree on the disk.
 const TREE: &str = "tree";
-/// Where rsync's clients put what they fetch.
-const MEMORY: &str = "/dev/shm";
-/// Clients of the rsync daemon at a time.
-const CLIENTS: usize = 8;
 /// Programs that `xargs` starts at a time, and files that each takes.
 pub(crate) const XARGS_PROGRAMS: u32 = 4;
 pub(crate) const XARGS_FILES: u32 = 64;
@@ -60,44 +53,18 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let sums = dir.join("sums");
     let helper = point.arm.mode.map(|_| Daemon::of(bench, &point.arm, &dir, group.as_ref())).transpose()?;
     let env = daemon::preload(&point.arm, &dir)?;
-    let run = |what: &str, command: Command, group: Option<&MemoryGroup>| -> Result<f64, Fault> {
-        let started = Instant::now();
-        let mut process = Process::spawn(what, command, &dir.join("log"), group)?;
-        let status = process.wait(PATIENCE)?;
-        if !status.success() {
-            let text = format!("arm `{}` ended with {status}: {}", point.arm.name, process.last_line());
-            return Err(Fault::new(Exit::Failed, text));
-        }
-        Ok(started.elapsed().as_secs_f64() * load::speedup(bench.scenario, &point.load))
-    };
-    let (elapsed_s, stats) = match line(reader) {
-        Some(line) => {
-            let mut command = shell(&line, &sums, &root);
-            command.envs(environment(reader, &dir, ahead.0)?).envs(env);
-            bench.disks[0].stats(true)?;
-            (run("reader of files", command, group.as_ref())?, bench.disks[0].stats(false)?)
-        }
-        None => {
-            let site = Site {
-                dir: &dir.join("server"),
-                root: &root,
-                env: &env,
-                options: &[],
-                group: group.as_ref(),
-                tls: false,
-            };
-            let server = Running::start(Service::Rsync, &site, &[])?;
-            bench.disks[0].stats(true)?;
-            let fetched = tempfile::tempdir_in(MEMORY)
-                .map_err(|e| Fault::new(Exit::Failed, format!("{MEMORY}: {e}")))?;
-            // Other machines' work: no memory and no preload of the arm's.
-            let elapsed_s = run("rsync clients", fetch(server.port(), &root, fetched.path())?, None)?;
-            let stats = bench.disks[0].stats(false)?;
-            let take = format!("find . -type f -print0 | {}", sha256(XARGS_PROGRAMS));
-            run("checksums", shell(&take, &sums, fetched.path()), None)?;
-            (elapsed_s, stats)
-        }
-    };
+    let mut command = shell(&line(reader), &sums, &root);
+    command.envs(environment(reader, &dir, ahead.0)?).envs(env);
+    bench.disks[0].stats(true)?;
+    let started = Instant::now();
+    let mut process = Process::spawn("reader of files", command, &dir.join("log"), group.as_ref())?;
+    let status = process.wait(PATIENCE)?;
+    if !status.success() {
+        let text = format!("arm `{}` ended with {status}: {}", point.arm.name, process.last_line());
+        return Err(Fault::new(Exit::Failed, text));
+    }
+    let elapsed_s = started.elapsed().as_secs_f64() * load::speedup(bench.scenario, &point.load);
+    let stats = bench.disks[0].stats(false)?;
     if preload {
         row.metrics.insert("absent_files".into(), in_memory::absent(&root)? as f64);
     }
@@ -114,7 +81,6 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         };
         let unused = of_disks("/ledger/wasted") + of_disks("/ledger/evicted_unused");
         row.metrics.insert("unused_share".into(), unused / of_disks("/bytes_read").max(1.0));
-        row.metrics.insert("foretold_share".into(), of_disks("/next_files/used") / read.len().max(1) as f64);
         row.raw.insert("daemon".into(), status);
     }
     serve::account_disks(row, &[stats]);
@@ -137,23 +103,6 @@ fn text(path: &Path) -> Result<String, Fault> {
     std::fs::read_to_string(path).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))
 }
 
-/// Eight clients of the rsync daemon, each of which fetches its part of the folders into `into`.
-fn fetch(port: u16, root: &Path, into: &Path) -> Result<Command, Fault> {
-    let folders = std::fs::read_dir(root)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", root.display())))?
-        .count();
-    let each = folders.div_ceil(CLIENTS);
-    // The folders of one client are its arguments.
-    let client = format!("\"$RSYNC\" -rR $(printf 'rsync://127.0.0.1:{port}/files/./%s ' \"$@\") \"$INTO\"");
-    let line = format!("ls | sort | xargs -n {each} -P {CLIENTS} sh -ec \"$CLIENT\" sh");
-    let mut command = Command::new("sh");
-    command.args(["-ec", &line]).current_dir(root);
-    let rsync = tools::find("rsync")?.command();
-    command.envs(rsync.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    command.env("CLIENT", client).env("INTO", into).env("RSYNC", rsync.get_program());
-    Ok(command)
-}
-
 /// Takes checksums of the paths on its standard input, by so many programs at a time.
 fn sha256(programs: u32) -> String {
     format!("xargs -0 -n {XARGS_FILES} -P {programs} sha256sum")
@@ -164,10 +113,9 @@ fn ordered(option: &str, programs: u32) -> String {
     format!("find . -type f -print0 | \"$SEEKLESS\" order -0{option} | {}", sha256(programs))
 }
 
-/// The line a shell runs for `reader`, to write lines of `sha256sum`. `None`: it takes no file from the disk
-/// itself.
-fn line(reader: FileReader) -> Option<String> {
-    Some(match reader {
+/// The line a shell runs for `reader`, to write lines of `sha256sum`.
+fn line(reader: FileReader) -> String {
+    match reader {
         FileReader::Xargs => format!("find . -type f -print0 | {}", sha256(XARGS_PROGRAMS)),
         FileReader::Order => ordered("", XARGS_PROGRAMS),
         FileReader::OrderOne => ordered("", 1),
@@ -177,8 +125,7 @@ fn line(reader: FileReader) -> Option<String> {
         FileReader::PythonWalk => "python3 -B \"$PROGRAM\" walk".into(),
         FileReader::PythonOrder => "python3 -B \"$PROGRAM\" order \"$AHEAD\"".into(),
         FileReader::Restic => restic::check(),
-        FileReader::Rsync => return None,
-    })
+    }
 }
 
 /// A shell that runs `line` in `root` and adds what it writes to `sums`.

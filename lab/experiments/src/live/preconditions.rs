@@ -80,9 +80,6 @@ pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
     if readers().any(FileReader::is_python) {
         tools::find("python3")?;
     }
-    if readers().any(|reader| reader == FileReader::Rsync) {
-        tools::find("rsync")?;
-    }
     if readers().any(|reader| reader == FileReader::Restic) {
         tools::find("restic")?;
     }

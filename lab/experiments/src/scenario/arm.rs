@@ -384,8 +384,6 @@ pub enum FileReader {
     PythonWalk,
     /// The same by the package `seekless_order`.
     PythonOrder,
-    /// The rsync daemon, from which eight clients at a time fetch the folders.
-    Rsync,
     /// `restic check --read-data` of a repository that holds the tree.
     Restic,
 }

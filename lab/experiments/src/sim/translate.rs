@@ -19,7 +19,7 @@ pub(crate) fn refusal(scenario: &Scenario) -> Option<String> {
     }
     let files = matches!(scenario.load, Load::Files { .. });
     if files && scenario.arms.iter().any(|a| a.reader.and_then(programs).is_none()) {
-        return Some("the simulator has no program that reads a tree ahead by itself, and no rsync".into());
+        return Some("the simulator has no program that reads a tree ahead by itself".into());
     }
     if matches!(scenario.load, Load::Fio { .. }) {
         return Some("fio is a real program".into());
@@ -280,7 +280,6 @@ fn programs(reader: FileReader) -> Option<(u32, Option<u32>, FileOrder)> {
         | FileReader::Tar
         | FileReader::CatSet
         | FileReader::PythonOrder
-        | FileReader::Rsync
         | FileReader::Restic => None,
     }
 }
@@ -305,9 +304,6 @@ fn tree(words: &mut Words, arm: &Arm, load: &Load) {
         words.with("file-time", format!("{file_us}us"));
         words.with("work-rate", mb_s);
     }
-    // Of the daemon's options the model has this one.
-    let next_files = arm.daemon.windows(2).any(|words| words == ["--next-files", "on"]);
-    words.with("next-files", next_files);
 }
 
 fn load(words: &mut Words, load: &Load, repetition: u32) {

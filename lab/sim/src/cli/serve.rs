@@ -472,7 +472,7 @@ impl EngineArgs {
         memory: Bytes,
     ) -> Result<Option<EngineConfig>, Fault> {
         let Some(mode) = self.mode.or(self.policy.preset.map(|_| Mode::Both)) else {
-            return self.nothing_for_seekless(model).map(|()| None);
+            return self.nothing_for_seekless().map(|()| None);
         };
         let mut policy = self.policy.config(mode)?;
         self.queue.apply(&mut policy);
@@ -488,15 +488,14 @@ impl EngineArgs {
             policy.start_size = Some(start);
         }
         let (door, single_queue) = (self.door.into(), self.policy.single_queue()?);
-        let next_files = mode == Mode::Both && policy.ahead.is_some() && model.next_files;
         let (window, tells_bitrates) = (model.window, model.tell_bitrates);
         let preads = self.policy.preads()?;
-        Ok(Some(EngineConfig { door, policy, single_queue, next_files, tells_bitrates, window, preads }))
+        Ok(Some(EngineConfig { door, policy, single_queue, tells_bitrates, window, preads }))
     }
 
     /// Refuses options of Seekless if Seekless is not simulated. They would change nothing, and the output
     /// would look like a result.
-    fn nothing_for_seekless(&self, model: &Model) -> Result<(), Fault> {
+    fn nothing_for_seekless(&self) -> Result<(), Fault> {
         let p = &self.policy;
         let options = [
             ("--prefetch", p.prefetch.is_some()),
@@ -506,7 +505,6 @@ impl EngineArgs {
             ("--budget", p.budget.is_some()),
             ("--quiet", p.quiet),
             ("--scale", p.scale.is_some()),
-            ("--with next-files", model.next_files),
             ("--constant", !self.constant.is_empty()),
         ];
         let given = options.iter().find(|(_, given)| *given);

@@ -199,8 +199,6 @@ pub(super) struct Model {
     pub(super) precision: f64,
     /// Search: most runs.
     pub(super) runs: u32,
-    /// Read small files before their readers open them, as `--next-files` of the daemon.
-    pub(super) next_files: bool,
     /// With --prefetch auto: the size at the start, as a multiple of what the profile and the memory say.
     pub(super) start_factor: f64,
     /// Run without the drive's profile, as a daemon does on a disk that was not measured.
@@ -271,7 +269,6 @@ impl Default for Model {
             rate_max: 1000.0,
             precision: 0.03,
             runs: 12,
-            next_files: false,
             start_factor: 1.0,
             unprofiled: false,
             at_once: None,

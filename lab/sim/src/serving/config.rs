@@ -178,8 +178,6 @@ pub struct EngineConfig {
     pub policy: PolicyConfig,
     /// One queue for all disks.
     pub single_queue: bool,
-    /// Whether files are read before their readers open them ([`seekless_policy::successors`]).
-    pub next_files: bool,
     /// Whether requests state the bitrates of their files, as those of a server that knows its catalogue
     /// (\[A\] section 5). Otherwise they are not known: the headers of files are not modelled.
     pub tells_bitrates: bool,
@@ -197,7 +195,6 @@ impl EngineConfig {
             door: Door::Shim,
             policy,
             single_queue: false,
-            next_files: false,
             tells_bitrates: false,
             window: None,
             preads: false,

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use seekless_base::Nanos;
 use seekless_policy::ledger::Totals;
 pub(crate) use seekless_policy::memory::REPORT_EVERY;
-use seekless_policy::successors::Successors;
 use seekless_policy::{Config, DiskEngine, MemoryLimit, ReadId, RequestId};
 
 /// A read in progress. Offsets are pages.
@@ -39,22 +38,16 @@ pub(crate) struct Engine {
     pub(crate) totals_before: Totals,
     /// Files that the engine has open, by their numbers. Only for the door that opens them itself.
     pub(crate) open: BTreeSet<u32>,
-    /// What its readers will open next, if that is predicted.
-    pub(crate) next_files: Option<Successors>,
-    /// Requests for those files, with the file of each.
-    pub(crate) predicted: BTreeMap<RequestId, u32>,
     /// Requests of a file set, with the disk of the set.
     pub(crate) of_file_sets: BTreeMap<RequestId, u32>,
     /// Busy time of the disk, in all and for file sets, at the end of the warm-up.
     pub(crate) times_before: (Nanos, Nanos),
-    /// Whether a check of the files ahead is planned.
-    pub(crate) looks: bool,
     /// Number of the last planned tick.
     pub(crate) tick: u64,
 }
 
 impl Engine {
-    pub(crate) fn new(config: Config, memory: MemoryLimit, next_files: bool) -> Engine {
+    pub(crate) fn new(config: Config, memory: MemoryLimit) -> Engine {
         Engine {
             policy: DiskEngine::new(Config { memory, ..config }),
             reads: BTreeMap::new(),
@@ -62,11 +55,8 @@ impl Engine {
             next_request: 1,
             totals_before: Totals::default(),
             open: BTreeSet::new(),
-            next_files: next_files.then(|| Successors::new(0)),
-            predicted: BTreeMap::new(),
             of_file_sets: BTreeMap::new(),
             times_before: (Nanos::ZERO, Nanos::ZERO),
-            looks: false,
             tick: 0,
         }
     }

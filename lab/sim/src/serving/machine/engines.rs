@@ -74,7 +74,6 @@ impl Machine<'_> {
             demand: Demand { bitrate, random, ..Demand::default() },
         };
         self.tell(e, Event::Request(request));
-        self.read_by(e, file, at, want.len());
     }
 
     pub(super) fn ring(&mut self, e: u32) {
@@ -96,7 +95,6 @@ impl Machine<'_> {
                 engine.policy.handle(self.now, Event::Opened { file: access.file });
             }
             engine.policy.handle(self.now, Event::Access(access));
-            self.read_by(e, file, offset, len);
         }
         for (file, at) in std::mem::take(&mut self.misses[e as usize]) {
             let file_id = self.file_id(file);
@@ -146,9 +144,6 @@ impl Machine<'_> {
                 Action::Answer { request, verdict } => {
                     let waiting = self.engines[e as usize].pending.remove(&request);
                     debug_assert!(!matches!(verdict, Verdict::Pass(Reason::Duplicate)));
-                    if let Some(file) = self.engines[e as usize].predicted.remove(&request) {
-                        self.came(e, file, verdict);
-                    }
                     if let Some(disk) = self.engines[e as usize].of_file_sets.remove(&request) {
                         let came = verdict == Verdict::Resident;
                         self.plan(self.now + self.config.costs.wake, Ev::StepEnded(disk, request.0, came));
@@ -157,7 +152,6 @@ impl Machine<'_> {
                     if let (Some(c), Verdict::Pass(Reason::DiskOrder), true) = (waiting, verdict, shim) {
                         let process = self.process_of(c);
                         self.left_alone.insert((process, e), self.now + LEFT_ALONE);
-                        self.passed_in_disk_order(e);
                     }
                     if let Some(c) = waiting {
                         self.plan(self.now + self.config.costs.wake, Ev::Answer(c));

@@ -5,7 +5,6 @@ mod cluster;
 mod engines;
 mod events;
 mod file_sets;
-mod next_files;
 mod node;
 mod server;
 mod writer;
@@ -66,10 +65,6 @@ enum Ev {
     /// Reports are taken out of the ring.
     Ring(u32),
     Tick(u32, u64),
-    /// A folder has been listed, for the engine of this number.
-    Listed(u32, u32),
-    /// Files ahead are checked.
-    NextFiles(u32),
     /// A step of a disk's file set has ended: its request, and whether its bytes were read.
     StepEnded(u32, u64, bool),
     /// The reader of a disk's file set has taken a range.
@@ -266,7 +261,7 @@ impl<'a> Machine<'a> {
                 let engines = if e.single_queue { 1 } else { disks.len() };
                 let bytes = Bytes(config.memory.0 / engines as u64);
                 let memory = MemoryLimit { bytes, tasks_wait: false };
-                (0..engines).map(|_| Engine::new(e.policy.clone(), memory, e.next_files)).collect()
+                (0..engines).map(|_| Engine::new(e.policy.clone(), memory)).collect()
             }
             None => Vec::new(),
         };
@@ -473,8 +468,6 @@ impl<'a> Machine<'a> {
                     self.tell(e, Event::Tick);
                 }
             }
-            Ev::Listed(e, folder) => self.listed(e, folder),
-            Ev::NextFiles(e) => self.look_at_next_files(e),
             Ev::StepEnded(disk, request, came) => self.step_ended(disk, RequestId(request), came),
             Ev::TookRange(disk, range) => self.took_range(disk, range),
             Ev::Memory(e) => {

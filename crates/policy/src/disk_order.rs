@@ -2,7 +2,11 @@
 
 use seekless_base::SECTOR_BYTES;
 
-use crate::successors::folder::{BELIEVED, CERTAIN, moved};
+/// The score of readers that are always in disk order.
+const CERTAIN: u32 = 256;
+
+/// Minimum score of readers in disk order: five of the last eight files.
+const BELIEVED: u32 = CERTAIN * 5 / 8;
 
 /// Maximum number of remembered ends of reads: this many programs, together with the files that lie apart,
 /// may read in disk order side by side. At half, eight programs in disk order are not detected; at double,
@@ -19,7 +23,7 @@ const NEAR_MIN: u64 = (16 << 10) / SECTOR_BYTES;
 
 /// The places where files were read last, and how often the next file lay just behind one of them.
 #[derive(Clone, Debug)]
-pub struct DiskOrder {
+pub(crate) struct DiskOrder {
     /// Start and end of the files read last, the latest first. A file right behind another replaces its
     /// entry.
     last: [(u64, u64); PLACES],
@@ -45,7 +49,7 @@ impl Default for DiskOrder {
 
 impl DiskOrder {
     /// A file between these sectors is read.
-    pub fn at(&mut self, from: u64, end: u64) {
+    pub(crate) fn at(&mut self, from: u64, end: u64) {
         if self.last.iter().any(|last| last.0 == from) {
             return;
         }
@@ -55,24 +59,23 @@ impl DiskOrder {
         let behind = self.last.iter().position(|last| (last.1..last.1.saturating_add(near)).contains(&from));
         match behind.is_none() && self.unreported > 0 {
             true => self.unreported -= 1,
-            false => self.score = moved(self.score, behind.map(|_| CERTAIN)),
+            // An average over the last eight files.
+            false => match behind {
+                Some(_) => self.score += (CERTAIN - self.score).div_ceil(8),
+                None => self.score -= self.score.div_ceil(8),
+            },
         }
         self.last[..=behind.unwrap_or(PLACES - 1)].rotate_right(1);
         self.last[0] = (from, end);
     }
 
     /// A request passed because its reader is in disk order. The next reads of this reader are not reported.
-    pub fn passed_in_disk_order(&mut self) {
+    pub(crate) fn passed_in_disk_order(&mut self) {
         self.unreported = (self.unreported + 1).min(PLACES);
     }
 
-    /// At least every second file was the next one on the disk.
-    pub fn is_likely(&self) -> bool {
-        self.score >= CERTAIN / 2
-    }
-
-    /// Five of the last eight files were.
-    pub fn is_certain(&self) -> bool {
+    /// Five of the last eight files were the next ones on the disk.
+    pub(crate) fn is_certain(&self) -> bool {
         self.score >= BELIEVED
     }
 }
@@ -96,11 +99,11 @@ mod tests {
     #[test]
     fn programs_in_disk_order_are_known_side_by_side_and_reads_anywhere_are_not() {
         let one = after(1_000..1_020);
-        assert!(one.is_certain() && one.is_likely());
+        assert!(one.is_certain());
         let four = after((0..80).map(|i| i % 4 * 20_000 + 1_000 + i / 4));
         assert!(four.is_certain());
         let anywhere = after((0..200).map(|i| i * 7_919 % 100_000));
-        assert!(!anywhere.is_likely());
+        assert!(!anywhere.is_certain());
     }
 
     #[test]
@@ -112,6 +115,6 @@ mod tests {
             assert!(order.is_certain());
         }
         read(&mut order, (0..20).map(|i| 60_000 + i * 1_000));
-        assert!(!order.is_likely(), "each of these was heard of");
+        assert!(!order.is_certain(), "each of these was heard of");
     }
 }
