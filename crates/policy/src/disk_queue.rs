@@ -13,7 +13,6 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use seekless_base::wants::PIECE;
 use seekless_base::{Lba, Nanos, part_of};
 
 use crate::by_time::ByTime;
@@ -23,8 +22,8 @@ use crate::service::FirstBytes;
 use crate::share::{Share, TURN};
 use crate::writers::Writers;
 use crate::{
-    Config, FileId, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, StreamId, Sweep, Verdict,
-    Writes,
+    Config, FileId, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, SMALL_READ, StreamId,
+    Sweep, Verdict, Writes,
 };
 
 /// A request not yet answered.
@@ -412,7 +411,7 @@ impl DiskQueue {
             // One at a time beside writes.
             false if alone => 0,
             // The drive orders small reads by itself, and none of them takes long.
-            false if count < config.small_in_flight && longest <= PIECE => PIECE,
+            false if count < config.small_in_flight && longest <= SMALL_READ => SMALL_READ,
             false => 0,
         }
     }

@@ -414,7 +414,7 @@ fn an_urgent_need_is_read_before_a_relaxed_one() {
 #[test]
 fn small_reads_are_in_flight_together_and_a_long_one_keeps_its_turn() {
     let mut s = DiskEngine::new(Config { mode: Mode::Serialise, small_in_flight: 3, ..Config::default() });
-    for (id, len) in [(1, 64 * K), (2, 64 * K), (3, 512 * K), (4, 64 * K), (5, 64 * K)] {
+    for (id, len) in [(1, 64 * K), (2, 1024 * K), (3, 1536 * K), (4, 64 * K), (5, 64 * K)] {
         s.handle(Nanos(1), request(id, id, 0, len));
     }
     let first = reads(&mut s);
@@ -432,7 +432,7 @@ fn a_long_read_that_keeps_its_turn_holds_up_no_other_part() {
     let parts = vec![Lba(1000)];
     let mut s =
         DiskEngine::new(Config { mode: Mode::Serialise, small_in_flight: 3, parts, ..Config::default() });
-    for (id, lba, len) in [(1, 100, 64 * K), (2, 200, 512 * K), (3, 1500, 64 * K)] {
+    for (id, lba, len) in [(1, 100, 64 * K), (2, 200, 1536 * K), (3, 1500, 64 * K)] {
         let Event::Request(request) = request_at(id, lba) else { unreachable!() };
         s.handle(Nanos(1), Event::Request(Request { len, ..request }));
     }
