@@ -1,6 +1,6 @@
 //! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache`
-//! and `slice`, Varnish), by algorithms 1 and 2 of the PFC paper (`--coordinate pfc`), applied to each request
-//! as it comes.
+//! and `slice`, Varnish). Algorithms 1 and 2 of the PFC paper (`--coordinate pfc`) are applied to each
+//! request.
 //!
 //! They give the number of blocks that *bypass* this level (read straight from the disk with
 //! `RWF_DONTCACHE`, without the engine and its prefetching) and the number of blocks of *readmore* behind the
