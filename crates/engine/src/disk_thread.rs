@@ -174,9 +174,6 @@ impl DiskLoop {
                     self.event(event);
                 }
             }
-            Message::CachedAbove { file, offset, len } => {
-                self.event(Event::CachedAbove { file, offset, len })
-            }
             Message::Cancel(id) => self.event(Event::Cancel(id)),
             Message::Took { id, read } => self.event(Event::Took { request: id, read }),
         }

@@ -219,14 +219,6 @@ pub(crate) enum Message {
         /// Dropped when the files are closed.
         left: Arc<Left>,
     },
-    /// Bytes that a cache above has now ([`seekless_policy::Event::CachedAbove`]).
-    CachedAbove {
-        file: FileId,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
     /// The client of this request is gone.
     Cancel(RequestId),
     /// The reader of a file set has taken the bytes of this request, or never will.
@@ -241,10 +233,7 @@ impl Message {
     /// Whether it only reports reads. If lost, the engine is slower but correct.
     pub(crate) fn is_report(&self) -> bool {
         match self {
-            Message::Hit(_)
-            | Message::Access { .. }
-            | Message::Missed { .. }
-            | Message::CachedAbove { .. } => true,
+            Message::Hit(_) | Message::Access { .. } | Message::Missed { .. } => true,
             Message::Ask(_)
             | Message::Opened { .. }
             | Message::Leave { .. }
@@ -263,7 +252,6 @@ impl fmt::Debug for Message {
             Message::Opened { .. } => "Opened",
             Message::Leave { .. } => "Leave",
             Message::Missed { .. } => "Missed",
-            Message::CachedAbove { .. } => "CachedAbove",
             Message::Cancel(_) => "Cancel",
             Message::Took { .. } => "Took",
         })

@@ -273,15 +273,6 @@ impl Engine {
         }
     }
 
-    /// Reports that a cache above has these bytes now ([`seekless_policy::Event::CachedAbove`]). Lossy: if
-    /// the disk thread is behind, they stay in the page cache.
-    pub fn cached_above(&self, file: FileId, offset: u64, len: u64) {
-        let devices = lock(self.devices());
-        if let Some(index) = devices.reader_of(file) {
-            let _ = devices.send(index, Message::CachedAbove { file, offset, len });
-        }
-    }
-
     /// Where the file of a call is read.
     fn place(&self, file: FileId, fd: BorrowedFd<'_>) -> Result<DiskPlace, Refused> {
         // Only files that exist in memory alone (memfd, tmpfs) have seals. Those on mounts that are not

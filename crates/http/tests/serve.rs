@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{Answer, Site, ask, get, read_answer, settings};
 use seekless_http::digest::{self, Algorithm};
 use seekless_http::multipart::{Found, Reader};
-use seekless_http::serve::{CoordinationMode, Server};
+use seekless_http::serve::Server;
 
 #[test]
 fn every_status_and_every_byte() {
@@ -502,7 +502,7 @@ fn coordination_changes_what_is_kept_and_no_byte() {
     let film = site.film("f", 8 << 20);
     let mut own = settings(&site.root);
     let letter = PfcParams { per_context: true, ..PfcParams::default() };
-    own.coordinate = CoordinationMode::Pfc(letter);
+    own.coordinate = Some(letter);
     own.engine.include_ssd = true;
     let server = Server::start(own).unwrap();
     let forgotten = site.forget("f");
@@ -517,22 +517,6 @@ fn coordination_changes_what_is_kept_and_no_byte() {
         true => assert_eq!(bypassed, 8 << 20, "{report}"),
         false => println!("skipped: nothing leaves memory here"),
     }
-}
-
-/// What was sent and has not come back lingers as long as there is room; then what was sent first is given
-/// back. The kernel frees what a socket has delivered in batches, a processor's with that processor's next
-/// packet (`skb_attempt_defer_free`). Until then the pages are held; on a loopback without traffic for good.
-fn a_packet_on_each_processor() {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let ours = sched_getaffinity(None).unwrap();
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    for processor in (0..CpuSet::MAX_CPU).filter(|&cpu| ours.is_set(cpu)) {
-        let mut only = CpuSet::new();
-        only.set(processor);
-        sched_setaffinity(None, &only).unwrap();
-        socket.send_to(b"hello", socket.local_addr().unwrap()).unwrap();
-    }
-    sched_setaffinity(None, &ours).unwrap();
 }
 
 #[test]
@@ -558,46 +542,6 @@ fn a_digest_is_made_of_blocks_only_where_blocks_are_sent() {
         assert_eq!(answer.header("repr-digest"), satisfiable.then_some(right.as_str()), "{method} {range}");
         assert_eq!(answer.header("preference-applied").is_none(), in_order, "{method} {range}");
         assert_eq!(read() == 0, in_order, "{method} {range}");
-    }
-}
-
-#[test]
-fn what_an_upper_cache_has_is_given_back_when_its_room_is_wanted() {
-    let site = Site::on_disk();
-    let (film, other) = (site.film("film", 16 << 20), site.film("other", 1 << 20));
-    let mut own = settings(&site.root);
-    own.coordinate = CoordinationMode::Returns(Some(seekless_base::Bytes::mib(16)));
-    own.engine.include_ssd = true;
-    own.engine.policy.ahead = Some(seekless_policy::AheadConfig::default());
-    let server = Server::start(own).unwrap();
-    let slices = |name: &str, film: &[u8]| {
-        for offset in (0..film.len()).step_by(1 << 20) {
-            let range = format!("bytes={offset}-{}", offset + (1 << 20) - 1);
-            let answer = get(server.address(), &format!("/{name}"), &[("Range", &range)]);
-            assert!(answer.body == film[offset..offset + (1 << 20)]);
-        }
-    };
-    let forgotten = site.forget("film");
-    slices("film", &film);
-    // Not before half a second, when something else is sent.
-    std::thread::sleep(Duration::from_millis(700));
-    slices("other", &other);
-    // Room for 9.6 MiB of the 17: seven answers go, or eight.
-    let pages_left = (16 - 7) << 8;
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while forgotten && site.in_memory("film") > pages_left && Instant::now() < deadline {
-        a_packet_on_each_processor();
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let left = site.in_memory("film");
-    let report = server.stop();
-    let given = report["counters"]["bypassed_bytes"].as_u64().unwrap();
-    match forgotten {
-        true => {
-            assert!((7 << 20..=8 << 20).contains(&given), "{report}");
-            assert!((1..=pages_left).contains(&left), "{left} pages stay: {report}");
-        }
-        false => println!("skipped: nothing leaves memory here"),
     }
 }
 

@@ -162,9 +162,6 @@ impl DiskEngine {
             Event::ReadByKernel { file, offset, len } => {
                 self.left_to_client(file, offset, offset.saturating_add(len));
             }
-            Event::CachedAbove { file, offset, len } => {
-                self.cached_above(file, offset, offset.saturating_add(len))
-            }
             Event::Took { request, read } => self.took(request, read),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) if self.rests => self.memory.machine(limit),

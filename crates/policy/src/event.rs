@@ -134,17 +134,6 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// A cache above now keeps these bytes. They are dropped here, unless another stream is expected to
-    /// read them or a read of them is in flight. Ignored unless reading ahead is on
-    /// ([`crate::Config::ahead`]).
-    CachedAbove {
-        /// The file.
-        file: FileId,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
     /// The reader of a file set has taken the bytes of this request ([`Demand::file_set`]), or never will.
     /// Sent once for each answered request of a file set, whatever the answer. Unknown ids are ignored.
     Took {

@@ -49,7 +49,6 @@
 //! - [`Event::Missing`]: a probe found bytes missing. If lost, a client is blocked there.
 //! - [`Event::ReadByKernel`]: the kernel reads for a client that no door blocks. If lost, the account counts
 //!   these bytes as a hit.
-//! - [`Event::CachedAbove`]: a cache above keeps these bytes. If lost, they stay here as well.
 //! - [`Event::Took`]: a file set's reader has taken its bytes. If lost, the bytes stay pinned until their
 //!   file is closed.
 //! - [`Event::Bitrate`]: a file's bitrate is known. If lost, its pieces have the size for an unknown bitrate.

@@ -121,7 +121,6 @@ mod tests {
             file_set: bit(2),
             for_file_set: bit(3),
             io: if bit(4) { IoPriority::IDLE } else { IoPriority::NORMAL },
-            ..Priority::AHEAD
         };
         let waiter = Waiter { request: RequestId(id), upto: 1 };
         let waiters = if bit(0) { vec![waiter] } else { vec![] };

@@ -613,30 +613,6 @@ fn a_file_is_not_at_its_end_before_its_end_is_taken() {
     assert_eq!(s.stats().streams, 0);
 }
 
-#[test]
-fn what_a_cache_above_has_is_given_back_unless_somebody_is_still_to_come() {
-    let mut s = engine(AheadConfig::default());
-    let release = |s: &mut DiskEngine, offset, len| {
-        s.handle(ms(9_000), Event::CachedAbove { file: file(1), offset, len });
-        std::iter::from_fn(|| s.poll_action())
-            .filter_map(|action| match action {
-                Action::Drop { file, offset, len } => Some((file.ino, offset, len)),
-                _ => None,
-            })
-            .collect::<Vec<_>>()
-    };
-    steady_reader(&mut s, 1, 8 * M);
-    assert_eq!(release(&mut s, 0, M), [(1, 0, M)]);
-    assert_eq!(release(&mut s, M + 1, M), [(1, M + 4096, M - 4096)], "whole pages");
-    assert_eq!(release(&mut s, 8 * M, M), [], "its reader has not been there yet");
-    // A second reader begins; the bytes ahead of it stay.
-    s.handle(ms(9_000), access(1, 3 * M, 512 * K));
-    assert_eq!(release(&mut s, 6 * M, M), []);
-    assert_eq!(release(&mut s, 2 * M, M), [(1, 2 * M, M)], "behind both");
-    assert_eq!(release(&mut s, u64::MAX, u64::MAX), []);
-    assert_eq!(s.stats().bytes_dropped, 3 * M - 4096);
-}
-
 /// README.md, docs/DAEMON.md and docs/OBSERVE.md state how long an unmount may have to wait.
 #[test]
 fn a_file_is_closed_41_seconds_after_its_last_read() {

@@ -84,12 +84,6 @@ enum Step {
     Rest(bool),
     /// The driver reports what waits to be written.
     Writes(Writes),
-    /// A cache above keeps these bytes.
-    CachedAbove {
-        file: u64,
-        offset: u64,
-        len: u64,
-    },
     /// A hole appears or disappears.
     Hole {
         file: u64,
@@ -128,7 +122,6 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(bytes, tasks_wait)| Step::Memory { bytes, tasks_wait }),
         1 => any::<bool>().prop_map(Step::Rest),
         2 => writes().prop_map(Step::Writes),
-        1 => (file(), amount(), amount()).prop_map(|(file, offset, len)| Step::CachedAbove { file, offset, len }),
         2 => (file(), 0..(64 * PAGE), 0..(2_000 * PAGE), any::<bool>())
             .prop_map(|(file, from, len, written)| Step::Hole { file, from, len, written }),
         2 => file().prop_map(Step::Leave),
@@ -439,9 +432,6 @@ impl Machine {
             }
             Step::Rest(rests) => self.tell(Event::Rest(rests)),
             Step::Writes(writes) => self.tell(Event::Writes(writes)),
-            Step::CachedAbove { file, offset, len } => {
-                self.tell(Event::CachedAbove { file: id(file), offset, len })
-            }
             Step::Hole { file, from, len, written } => {
                 let (file, upto) = (id(file), from + len);
                 self.tell(Event::Opened { file });

@@ -21,7 +21,6 @@ enum Step {
     Opened { file: u64 },
     Memory { bytes: u64, tasks_wait: bool },
     Missing { file: u64, offset: u64, len: u64 },
-    CachedAbove { file: u64, offset: u64, len: u64 },
     Hole { file: u64, from: u64, upto: u64, written: bool },
     Leave { file: u64 },
     Writes(Writes),
@@ -59,8 +58,6 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(bytes, tasks_wait)| Step::Memory { bytes, tasks_wait }),
         1 => (0..3u64, 0..(60 * PAGE), 0..(60 * PAGE))
             .prop_map(|(file, offset, len)| Step::Missing { file, offset, len }),
-        1 => (0..3u64, 0..(60 * PAGE), amount())
-            .prop_map(|(file, offset, len)| Step::CachedAbove { file, offset, len }),
         2 => (0..3u64, amount(), amount(), any::<bool>())
             .prop_map(|(file, from, upto, written)| Step::Hole { file, from, upto, written }),
         1 => (0..3u64).prop_map(|file| Step::Leave { file }),
@@ -129,9 +126,6 @@ impl Bench {
             }
             Step::Missing { file, offset, len } => {
                 self.handle(Event::Missing { file: FileId { dev: 1, ino: file }, offset, len });
-            }
-            Step::CachedAbove { file, offset, len } => {
-                self.handle(Event::CachedAbove { file: FileId { dev: 1, ino: file }, offset, len });
             }
             Step::Hole { file, from, upto, written } => {
                 let file = FileId { dev: 1, ino: file };

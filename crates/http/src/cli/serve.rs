@@ -19,7 +19,7 @@ use seekless_policy::Mode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::bounds::BoundsOption;
-use crate::serve::{CoordinationMode, Patience, Server, ServerSettings, tls};
+use crate::serve::{Patience, Server, ServerSettings, tls};
 
 /// Serve files over HTTP without ever waiting for a disk, until told to stop.
 ///
@@ -65,10 +65,9 @@ pub struct ServeArgs {
     /// Offer downloads in any order: on or off
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = PAPERS, hide_short_help = true)]
     any_order: bool,
-    /// Coordinate with the caches that fetch from here: none, returns (do not keep what they keep, unless it
-    /// is asked for again), or pfc (the PFC paper's rules, on each request)
-    #[arg(long, default_value = "none", value_name = "none|returns|pfc", value_parser = coordination, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
-    coordinate: CoordinationMode,
+    /// Coordinate with the caches that fetch from here: none, or pfc (the PFC paper's rules, on each request)
+    #[arg(long, default_value = "none", value_name = "none|pfc", hide_possible_values = true, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
+    coordinate: Coordination,
     #[command(flatten)]
     bounds: BoundsOption,
     #[command(flatten)]
@@ -80,14 +79,21 @@ pub struct ServeArgs {
     engine: EngineOptions,
 }
 
-fn coordination(word: &str) -> Result<CoordinationMode, String> {
-    let letter = PfcParams { per_context: true, ..PfcParams::default() };
-    match word {
-        "none" => Ok(CoordinationMode::None),
-        "returns" => Ok(CoordinationMode::Returns(None)),
-        // The second name is that of earlier versions.
-        "pfc" | "pfc-literal" => Ok(CoordinationMode::Pfc(letter)),
-        _ => Err("write none, returns or pfc".into()),
+/// Which coordination with the caches above.
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+enum Coordination {
+    None,
+    // The second name is that of earlier versions.
+    #[value(alias = "pfc-literal")]
+    Pfc,
+    /// Of the previous release; it has no effect.
+    #[value(hide = true)]
+    Returns,
+}
+
+impl Coordination {
+    fn params(self) -> Option<PfcParams> {
+        (self == Coordination::Pfc).then(|| PfcParams { per_context: true, ..PfcParams::default() })
     }
 }
 
@@ -158,7 +164,7 @@ impl ServeArgs {
                 read: bounds.any_order_read,
                 ..Default::default()
             }),
-            coordinate: self.coordinate,
+            coordinate: self.coordinate.params(),
             engine,
         })
     }
@@ -223,6 +229,11 @@ fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
 pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     let sockets = passed(args.listen)?;
     let mut settings = args.settings()?;
+    if args.coordinate == Coordination::Returns {
+        seekless_output::eprintln!(
+            "seekless: --coordinate returns has no effect; leave it out; the next release refuses it"
+        );
+    }
     make_room((settings.connections as u64).saturating_mul(DESCRIPTORS_EACH).min(descriptor_limit()));
     args.engine.open_log(&mut settings.engine)?;
     for disk in settings.engine.survey(Some(&settings.roots)) {

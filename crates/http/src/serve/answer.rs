@@ -80,7 +80,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
         // Two parties between client and server may send such a request to different hosts.
         false => plain(StatusCode::BAD_REQUEST),
     };
-    let (mut bypass_end, mut drop_when_sent) = (0, None);
+    let mut bypass_end = 0;
     if let (Some(coordinate), Content::File(file, parts)) = (&shared.coordinate, &draft.content)
         // A request for several parts is not part of a sequential read.
         && let [Part::Span(span)] = parts.as_slice()
@@ -88,7 +88,6 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     {
         let way = coordinate.decide(connection.peer.ip().to_canonical(), file, *span);
         bypass_end = way.bypass_end;
-        drop_when_sent = way.drop_when_sent.then(|| (file.clone(), *span));
         if let Some(span) = way.readmore {
             fetch::more(&shared, file, span);
         }
@@ -105,7 +104,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             agent: copy(USER_AGENT),
         }
     });
-    let tally = Tally::new(record, drop_when_sent, shared.clone());
+    let tally = Tally::new(record, shared.clone());
     let outbox = connection.outbox.clone();
     let mut headers = draft.headers;
     headers.insert(SERVER, HeaderValue::from_static(concat!("seekless/", env!("CARGO_PKG_VERSION"))));

@@ -73,7 +73,7 @@ counters! {
     digests_given_up,
     /// Answers sent without the requested digest, because too many clients waited or the file is too large.
     digests_refused,
-    /// Bytes kept out of, or dropped from, the page cache by coordination.
+    /// Bytes kept out of the page cache by coordination.
     bypassed_bytes,
     /// Bytes read further by coordination.
     readmore_bytes,

@@ -290,7 +290,7 @@ mod tests {
 
     use seekless_base::Bytes;
 
-    use super::super::{CoordinationMode, Patience, Server, ServerSettings};
+    use super::super::{Patience, Server, ServerSettings};
 
     use super::*;
 
@@ -315,7 +315,7 @@ mod tests {
             grace: second,
             digest_max: Bytes::mib(16),
             any_order: Some(seekless_reorder::Config::default()),
-            coordinate: CoordinationMode::None,
+            coordinate: None,
             engine: seekless_engine::Settings::default(),
         }
     }

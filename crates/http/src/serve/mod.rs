@@ -50,20 +50,19 @@ use seekless_base::{Bytes, Exit, Fault};
 use seekless_engine::{Engine, FilesUsed, lock};
 use seekless_frontend::metrics::{Observation, defs};
 use seekless_kernel::memory::page_cache_limit;
+use seekless_levels::coordinate::pfc::PfcParams;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use self::any_order::AnyOrder;
 use self::connections::Connections;
-pub use self::coordinate::CoordinationMode;
-use self::coordinate::{BUDGET_SHARE, Coordinate};
+use self::coordinate::PfcModel;
 use self::counters::Counters;
 use self::digests::Digests;
 use self::log::Log;
 use self::tree::{Opened, Tree};
 use self::waits::Waits;
 pub use self::wire::Patience;
-use crate::range::Span;
 
 /// The settings of a server.
 #[derive(Clone, Debug)]
@@ -104,8 +103,8 @@ pub struct ServerSettings {
     pub digest_max: Bytes,
     /// Downloads in any order; `None`: not offered.
     pub any_order: Option<seekless_reorder::Config>,
-    /// Coordination with upper caches.
-    pub coordinate: CoordinationMode,
+    /// Coordination with upper caches; `None`: they are clients like others.
+    pub coordinate: Option<PfcParams>,
     /// The engine.
     pub engine: seekless_engine::Settings,
 }
@@ -122,7 +121,7 @@ pub(crate) struct Shared {
     /// Reads of clients that wait for a disk.
     pub(crate) waits: Arc<Waits>,
     pub(crate) any_order: Option<AnyOrder>,
-    pub(crate) coordinate: Option<Coordinate>,
+    pub(crate) coordinate: Option<PfcModel>,
     /// Permits for reads past the page cache.
     pub(crate) past: tokio::sync::Semaphore,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
@@ -148,15 +147,6 @@ impl Shared {
         if lock(&self.followed).read(file.id, Instant::now()) {
             self.engine.read(file.id, offset, len);
         }
-    }
-
-    /// A cache above has these bytes, or will have them soon.
-    pub(crate) fn sent_up(&self, file: &Opened, span: Span) {
-        let Some(coordinate) = &self.coordinate else { return };
-        coordinate.sent(file.id, span, |file, span| {
-            Counters::add(&self.counters.bypassed_bytes, span.len);
-            self.engine.cached_above(file, span.offset, span.len);
-        });
     }
 
     /// An answer is broken off because its file cannot be sent on. The client sees that it is incomplete, and
@@ -207,14 +197,9 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         // If the limit cannot be read, that of a small machine is assumed.
         let memory = page_cache_limit().unwrap_or(512 << 20);
-        let coordinate = Coordinate::new(settings.coordinate, memory, settings.engine.policy.prefetch.0);
-        let mut engine = settings.engine.clone();
-        if let (Some(Coordinate::Returns(_)), Some(ahead)) = (&coordinate, &mut engine.policy.ahead)
-            && ahead.budget.is_none()
-        {
-            ahead.budget = Some(Bytes((memory as f64 * BUDGET_SHARE) as u64));
-        }
-        let engine = Engine::start(engine);
+        let prefetch = settings.engine.policy.prefetch.0;
+        let coordinate = settings.coordinate.map(|params| PfcModel::new(params, memory, prefetch));
+        let engine = Engine::start(settings.engine.clone());
         let followed = Mutex::new(FilesUsed::new(engine.settings().open_after_use()));
         let shared = Arc::new(Shared {
             tree,

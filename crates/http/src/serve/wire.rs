@@ -112,22 +112,16 @@ impl Segment {
     }
 }
 
-/// Counts the bytes of one answer. When the last of its segments is gone, its log line is written, and memory
-/// that a cache in front now holds too is given back.
+/// Counts the bytes of one answer. When the last of its segments is gone, its log line is written.
 pub(crate) struct Tally {
     sent: Cell<u64>,
     record: Option<Record>,
-    drop_when_sent: Option<(Arc<Opened>, Span)>,
     shared: Arc<Shared>,
 }
 
 impl Tally {
-    pub(crate) fn new(
-        record: Option<Record>,
-        drop_when_sent: Option<(Arc<Opened>, Span)>,
-        shared: Arc<Shared>,
-    ) -> Rc<Tally> {
-        Rc::new(Tally { sent: Cell::new(0), record, drop_when_sent, shared })
+    pub(crate) fn new(record: Option<Record>, shared: Arc<Shared>) -> Rc<Tally> {
+        Rc::new(Tally { sent: Cell::new(0), record, shared })
     }
 
     pub(crate) fn add(&self, bytes: u64) {
@@ -141,9 +135,6 @@ impl Drop for Tally {
         let log: Option<&Log> = self.shared.log.as_ref();
         if let (Some(log), Some(record)) = (log, &self.record) {
             log.line(record.line(self.sent.get()));
-        }
-        if let Some((file, span)) = &self.drop_when_sent {
-            self.shared.sent_up(file, *span);
         }
     }
 }

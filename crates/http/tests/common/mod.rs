@@ -97,7 +97,7 @@ pub fn settings(root: &Path) -> ServerSettings {
         grace: Duration::from_secs(60),
         digest_max: Bytes::mib(16),
         any_order: Some(Default::default()),
-        coordinate: seekless_http::serve::CoordinationMode::None,
+        coordinate: None,
         engine: Default::default(),
     }
 }

@@ -6,12 +6,9 @@
 //! native side only (*readmore*), and whether the blocks sent up leave the cache first (DU).
 //!
 //! Module [`pfc`] is the PreFetching-Coordinator. The coordinators that the paper's study compares with it
-//! are in the simulator. Module [`returns`] decides, for upper levels that fetch slices of one length, what
-//! to keep here at all.
+//! are in the simulator.
 
-pub mod lingering;
 pub mod pfc;
-pub mod returns;
 
 /// One request of the upper level. Blocks are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,7 +151,6 @@ mod tests {
         for event in [
             Event::Missing { file, offset, len },
             Event::ReadByKernel { file, offset, len },
-            Event::CachedAbove { file, offset, len },
             Event::Took { request: id, read: false },
             Event::Bitrate { file, bytes_per_s: 52_375 },
             Event::Opened { file },

@@ -285,12 +285,4 @@ impl DiskEngine {
             }
         }
     }
-
-    /// Drops the whole pages that a cache above has now, unless a stream is expected to read them.
-    pub(super) fn cached_above(&mut self, file: FileId, start: u64, end: u64) {
-        let (start, end) = whole_pages((start, end));
-        if start < end && !self.is_expected(file, start, end) {
-            self.drop_range(file, start, end, 1);
-        }
-    }
 }

@@ -1,4 +1,10 @@
-//! PFC's algorithms, for each request as it comes.
+//! Two levels over HTTP: what to do with a request of a cache that fetches from us (nginx with `proxy_cache`
+//! and `slice`, Varnish). Algorithms 1 and 2 of the PFC paper (`--coordinate pfc`) are applied to each
+//! request.
+//!
+//! They give the number of blocks that *bypass* this level (read straight from the disk with
+//! `RWF_DONTCACHE`, without the engine and its prefetching) and the number of blocks of *readmore* behind the
+//! end, which the engine reads and no client waits for.
 //!
 //! Client and file together are the paper's context. What this level holds is kept as a model: block numbers
 //! in least-recently-used order, as many as the page cache may hold. The kernel's own cache is near that
@@ -15,8 +21,7 @@ use seekless_levels::coordinate::LevelRequest;
 use seekless_levels::coordinate::pfc::{Pfc, PfcParams};
 use seekless_levels::recent::RecentBlocks;
 
-use super::super::tree::{FileVersion, Opened};
-use super::SendPlan;
+use super::tree::{FileVersion, Opened};
 use crate::range::Span;
 
 /// Unit of the model. Upper caches ask for hundreds of KiB at a time; the paper's 4 KiB would only cost
@@ -31,6 +36,15 @@ const CONTEXTS: u32 = 4096;
 
 /// Most files told apart; beyond it the numbering begins anew, and the model is emptied.
 const FILES_MAX: usize = 65_536;
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SendPlan {
+    /// Bytes before this offset bypass this level.
+    pub(crate) bypass_end: u64,
+    /// Bytes read further, though no client requested them.
+    pub(crate) readmore: Option<Span>,
+}
 
 struct ModelState {
     pfc: Pfc,
@@ -95,13 +109,13 @@ impl PfcModel {
         let to = ((asked - base + 1) * BLOCK).min(file.size);
         let readmore = (split.readmore > 0 && to > from).then(|| Span { offset: from, len: to - from });
         let bypass_end = if bypass == 0 { 0 } else { ((native - base) * BLOCK).min(span.end()) };
-        SendPlan { bypass_end, readmore, drop_when_sent: false }
+        SendPlan { bypass_end, readmore }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tree::{Entry, Tree};
+    use super::super::tree::{Entry, Tree};
     use super::*;
     use std::path::Path;
 
@@ -128,6 +142,6 @@ mod tests {
         }
         // By the paper, a request longer than half the average bypasses this level as a whole.
         let way = pfc.decide(client, &file, Span { offset: 0, len: 20 << 16 });
-        assert_eq!(way, SendPlan { bypass_end: 20 << 16, readmore: None, drop_when_sent: false });
+        assert_eq!(way, SendPlan { bypass_end: 20 << 16, readmore: None });
     }
 }
