@@ -61,7 +61,7 @@ fn site() -> &'static Site {
             grace: patience,
             digest_max: seekless_base::Bytes::mib(16),
             any_order: Some(Default::default()),
-            coordinate: seekless_http::serve::CoordinationMode::None,
+            coordinate: None,
             engine: Default::default(),
         })
         .expect("a server");

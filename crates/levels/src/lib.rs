@@ -1,7 +1,7 @@
 //! Coordination of two cache levels. The caches, prefetchers and coordinators that only the study of the
 //! paper needs are in the simulator.
 //!
-//! - [`coordinate`]: PFC.
+//! - [`coordinate`]: the PFC algorithm.
 //! - [`recent`]: block numbers in order of use.
 //!
 //! Must not know: descriptors, paths, sockets, threads, clocks, logging; of `policy` it uses the list in

@@ -37,15 +37,11 @@ pub const WRITERS_MAX: f64 = 0.9;
 /// number of parts. No device has more spindles.
 pub const IN_FLIGHT_MAX: usize = 64;
 
-/// Maximum length of a small read ([`Config::small_in_flight`]), in bytes. The kernel sends a read of this
-/// length as one command (1,280 KiB on a hard disk), so the drive cannot interleave it with others. At half,
-/// files of 1 MiB are read a tenth slower. At double, clients wait a fifth longer for files of 2 MiB, and
-/// streams for which memory bears only short pieces lose a twentieth.
-pub const SMALL_READ: u64 = 1 << 20;
-
-/// Maximum bytes of small reads in flight on each part of the device: about as much as a piece, for which
-/// others wait as long. At half, files of 200 KiB are read a twentieth slower. At double, clients and writers
-/// wait up to a half longer.
+/// Maximum bytes of small reads in flight on each part of the device ([`Config::small_in_flight`]): about
+/// as much as a piece, for which others wait as long. Each is at most a quarter of it, which the kernel
+/// sends as one command (1,280 KiB on a hard disk), so the drive cannot interleave it with others. At half,
+/// small files are read a twentieth to a tenth slower. At double, clients and writers wait up to a half
+/// longer.
 pub const SMALL_READS: u64 = 4 << 20;
 
 /// What the engine does, in the terms of \[L\] 3.2.2 and 6.2.
@@ -224,9 +220,9 @@ pub struct Config {
     /// See `reads_in_flight`. Large enough that the next command is queued before the last one of the piece
     /// ends, small enough that scheduler and drive have nothing to interleave.
     pub overlap: Bytes,
-    /// Number of small reads in flight on each part of the device in the serialising modes, each at most
-    /// [`SMALL_READ`] long, and all of them at most [`SMALL_READS`]. None takes long, and the drive orders them better than a sweep because it knows
-    /// its rotation. 1 to 64.
+    /// Number of small reads in flight on each part of the device in the serialising modes, of at most
+    /// [`SMALL_READS`] bytes in all and a quarter of that each. None takes long, and the drive orders them
+    /// better than a sweep because it knows its rotation. 1 to 64.
     pub small_in_flight: usize,
     /// Maximum number of waiting requests, and of queued pieces. At least 1.
     pub queue_max: usize,

@@ -22,8 +22,8 @@ use crate::service::FirstBytes;
 use crate::share::{Share, TURN};
 use crate::writers::Writers;
 use crate::{
-    Config, FileId, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, SMALL_READ, SMALL_READS,
-    StreamId, Sweep, Verdict, Writes,
+    Config, FileId, OrderKind, Outcome, Place, Queued, ReadId, Reason, RequestId, SMALL_READS, StreamId,
+    Sweep, Verdict, Writes,
 };
 
 /// A request not yet answered.
@@ -411,8 +411,8 @@ impl DiskQueue {
             // One at a time beside writes.
             false if alone => 0,
             // The drive orders small reads by itself, and none of them takes long.
-            false if count < config.small_in_flight && longest <= SMALL_READ => {
-                SMALL_READ.min(SMALL_READS.saturating_sub(missing))
+            false if count < config.small_in_flight && longest <= SMALL_READS / 4 => {
+                (SMALL_READS / 4).min(SMALL_READS.saturating_sub(missing))
             }
             false => 0,
         }

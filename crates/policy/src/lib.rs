@@ -142,7 +142,7 @@ mod writers;
 
 pub use config::{
     AheadConfig, Config, DEFAULT_PREFETCH, DEFAULT_SHARE, DEFAULT_WRITERS, IN_FLIGHT_MAX, LongestWait, Mode,
-    OrderKind, PAGE, SMALL_READ, SMALL_READS, WRITERS_MAX,
+    OrderKind, PAGE, SMALL_READS, WRITERS_MAX,
 };
 pub use constants::Constants;
 pub use engine::{DiskEngine, LEFT_ALONE};

@@ -7,8 +7,8 @@ use common::{Logged, replay};
 use proptest::prelude::*;
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
-    Action, AheadConfig, Config, Demand, Event, FileId, IoPriority, Request, RequestId, SMALL_READ,
-    SMALL_READS, WRITES_BELIEVED, Writes,
+    Action, AheadConfig, Config, Demand, Event, FileId, IoPriority, Request, RequestId, SMALL_READS,
+    WRITES_BELIEVED, Writes,
 };
 
 const K: u64 = 1 << 10;
@@ -148,11 +148,11 @@ fn what_writers_get_beside_reads_comes_on_top() {
 fn a_write_waits_for_one_piece_and_gets_all_that_it_asks_for() {
     let mut disk = Disk::new(Some(0.5), 50);
     disk.run(60, Nanos::from_millis(40), Nanos::from_millis(200));
-    // A piece, with the tail of a file of less than half of one; or the small reads that are in flight together.
+    // A piece, with the tail of a file of less than half of one; or small reads in flight together.
     let takes = |switches: u64, bytes: u64| {
         Nanos(switches * SWITCH.0) + Nanos::from_secs_f64(bytes as f64 / RATE as f64)
     };
-    let longest = takes(1, 6 * M).max(takes(SMALL_READS / SMALL_READ, SMALL_READS));
+    let longest = takes(1, 6 * M).max(takes(4, SMALL_READS));
     assert!(disk.longest_wait <= longest + LOOK, "{:?} of {longest:?}", disk.longest_wait);
     assert!(disk.to_write <= Nanos::from_millis(80), "{:?} is left", disk.to_write);
     // The readers have nearly all of the rest.

@@ -13,7 +13,7 @@ use seekless_base::Nanos;
 use seekless_policy::decisions::{Entry, Line};
 use seekless_policy::{
     Action, Config, DiskEngine, Event, FileId, IN_FLIGHT_MAX, Mode, Outcome, PAGE, ReadId, Reason, Request,
-    RequestId, SMALL_READ, SMALL_READS, Verdict,
+    RequestId, SMALL_READS, Verdict,
 };
 
 /// Ranges of bytes of files; adjacent ranges are joined.
@@ -272,7 +272,7 @@ impl Model {
             let first = count < config.in_flight || !config.parts.is_empty();
             let longest = in_line().map(|f| f.end - f.start).max().unwrap_or(0).max(len);
             let small =
-                count < config.small_in_flight && longest <= SMALL_READ && missing + len <= SMALL_READS;
+                count < config.small_in_flight && longest <= SMALL_READS / 4 && missing + len <= SMALL_READS;
             assert!(joins_kernel || first || missing <= overlap || small, "submitted too early");
         } else {
             assert_eq!(config.mode, Mode::Prefetch, "modes off and track read nothing");
