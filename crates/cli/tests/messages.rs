@@ -230,14 +230,13 @@ fn table(page: &str, heading: &str) -> BTreeSet<String> {
 
 /// Where the values of options are parsed: a file, and the beginning of the function or `impl`; empty: all of
 /// the file.
-const VALUES: [(&str, &str); 8] = [
+const VALUES: [(&str, &str); 7] = [
     ("policy/src/config.rs", "impl core::str::FromStr for LongestWait"),
     ("options/src/values.rs", ""),
     ("options/src/named.rs", ""),
     ("program/src/config/file.rs", "fn words("),
     ("daemon/src/cli.rs", "fn octal("),
     ("http/src/cli/bounds.rs", "fn bounds("),
-    ("http/src/cli/serve.rs", "fn coordination("),
     ("http/src/cli/serve.rs", "fn address("),
 ];
 
