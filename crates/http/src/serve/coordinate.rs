@@ -120,7 +120,7 @@ mod tests {
     use std::path::Path;
 
     /// The decisions are PFC's own: a small first request is native, one much larger than the average
-    /// bypasses this level. past.
+    /// bypasses this level.
     #[test]
     fn requests_become_byte_ranges_within_the_file() {
         let dir = tempfile::tempdir().unwrap();
