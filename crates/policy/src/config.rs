@@ -97,7 +97,7 @@ words! { OrderKind: Fifo = "fifo", Sweep = "sweep" }
 #[serde(rename_all = "kebab-case")]
 pub enum LongestWait {
     /// As long as if every active reader waited for pieces of six times what the disk transfers in one
-    /// switch; or up to twice as long, as long as each has a turn within a second
+    /// switch. Pieces may be twice that while each reader still has a turn within a second
     /// ([`crate::constants::Constants`]). The fewer clients are blocked, the longer pieces may be.
     #[default]
     Auto,

@@ -20,10 +20,10 @@ pub struct Constants {
     /// in one switch. At half, a tenth less is read. At double, most clients wait longer than for the
     /// kernel's own read-ahead of 2,560 KiB.
     pub wait_depths: f64,
-    /// As long as everybody has a turn within this time, pieces may be up to twice as long as that. Users
-    /// keep their train of thought for about a second (Nielsen, "Usability Engineering", 1993, section 5.5).
-    /// At half, twice as many machines with few readers fall behind the best-tuned kernel. At double, twice
-    /// as many have a client that waits longer than with it.
+    /// While everybody still has a turn within this time, pieces may be twice that length. Users keep their
+    /// train of thought for about a second (Nielsen, "Usability Engineering", 1993, section 5.5). At half,
+    /// twice as many machines with few readers fall behind the best-tuned kernel. At double, twice as many
+    /// have a client that waits longer than with it.
     pub wait_unnoticed_s: f64,
     /// A stream silent for this long may have lost its client. Nothing is read ahead for it until it reads
     /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4), and longer than a read whose

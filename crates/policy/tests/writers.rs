@@ -155,6 +155,7 @@ fn a_write_waits_for_one_piece_and_gets_all_that_it_asks_for() {
     let longest = takes(1, 6 * M).max(takes(4, SMALL_READS));
     assert!(disk.longest_wait <= longest + LOOK, "{:?} of {longest:?}", disk.longest_wait);
     assert!(disk.to_write <= Nanos::from_millis(80), "{:?} is left", disk.to_write);
+    assert!(disk.reads.in_flight_max <= 4, "{} at once", disk.reads.in_flight_max);
     // The readers have nearly all of the rest.
     let alone = Disk::new(Some(0.5), 50);
     let [beside, alone] = [disk, {

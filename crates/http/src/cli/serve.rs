@@ -66,7 +66,15 @@ pub struct ServeArgs {
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set, help_heading = PAPERS, hide_short_help = true)]
     any_order: bool,
     /// Coordinate with the caches that fetch from here: none, or pfc (the PFC paper's rules, on each request)
-    #[arg(long, default_value = "none", value_name = "none|pfc", hide_possible_values = true, help_heading = PAPERS, hide_short_help = true, hide_long_help = true)]
+    #[arg(
+        long,
+        default_value = "none",
+        value_name = "none|pfc",
+        hide_possible_values = true,
+        help_heading = PAPERS,
+        hide_short_help = true,
+        hide_long_help = true
+    )]
     coordinate: Coordination,
     #[command(flatten)]
     bounds: BoundsOption,
