@@ -309,7 +309,7 @@ fn device(number: u32) -> (u32, u32) {
 mod tests {
     use super::*;
     use std::fs::File;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
     use std::process::{Command, Stdio};
     use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
@@ -325,7 +325,10 @@ mod tests {
     fn heard(attachment: Attachment) -> Option<(tempfile::NamedTempFile, CacheEvents)> {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let file = tempfile::NamedTempFile::new_in(beside).unwrap();
-        std::fs::write(file.path(), vec![7u8; 1 << 20]).unwrap();
+        // Page by page, for small folios: one fault may map the whole of a large folio, and tells of one page.
+        for page in 0..256 {
+            file.as_file().write_all_at(&[7u8; 4096], page * 4096).unwrap();
+        }
         let dev = file.as_file().metadata().unwrap().dev();
         // The last of many other devices.
         let mut devices: Vec<(u32, u32)> = (0..15).map(|minor| (4095, minor)).collect();
