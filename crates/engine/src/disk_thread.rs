@@ -215,7 +215,6 @@ impl DiskLoop {
                 self.costs.found(id, upto.saturating_sub(from));
                 self.event(Event::Found { read: id, from, upto });
             }
-            Report::Gone { id, from, upto } => self.event(Event::Gone { read: id, from, upto }),
             Report::Progress { id, upto } => self.event(Event::Progress { read: id, upto }),
             Report::Missing { file, offset, len } => self.event(Event::Missing { file, offset, len }),
             Report::Done { id, at, result } => {

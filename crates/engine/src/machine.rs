@@ -1,18 +1,19 @@
 //! What the thread of a disk reports to its engine about the machine: its memory, the concurrency limit of
 //! the disk, whether the disk is left to its readers, and bitrates known beforehand.
 //!
-//! Memory is a [`MemoryLimit`], which the engine's budget follows. The limit is that of the cgroup, minus
-//! what this process itself holds. Where the kernel accounts for pressure (PSI) and pages are read back from
-//! swap, waiting tasks are reported as well: other tasks are short of memory before this process is, and
-//! their pages are evicted for what it fetches. Pressure alone says nothing. Clients that wait for a page of
-//! the library that was in memory before count as such tasks, and every library larger than memory has them.
+//! Memory is a [`MemoryLimit`], which the engine's budget follows: what pages of files can take of the
+//! machine and of the cgroup, because programs hold the rest. Where the kernel accounts for pressure (PSI) and
+//! pages are read back from swap, waiting tasks are reported as well: other tasks are short of memory before
+//! this process is, and their pages are evicted for what it fetches. Pressure alone says nothing. Clients that
+//! wait for a page of the library that was in memory before count as such tasks, and every library larger than
+//! memory has them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use seekless_base::{Bytes, Nanos};
-use seekless_kernel::memory::{anonymous, page_cache_limit, pressure, swapped_in};
+use seekless_kernel::memory::{page_cache_limit, page_cache_room, pressure, swapped_in};
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::pool::{MemoryUse, Pool};
 use seekless_policy::{Event, FileId, MemoryLimit};
@@ -66,12 +67,11 @@ pub(crate) struct Machine {
 impl Machine {
     /// The memory of a disk whose memory use is this.
     pub(crate) fn limit(&mut self, shared: &SharedMemory, disk: u64, memory_use: MemoryUse) -> MemoryLimit {
-        let cache = page_cache_limit().unwrap_or(MemoryLimit::default().bytes.0);
+        let room = page_cache_room().map_or(MemoryLimit::default().bytes, Bytes);
         let before = std::mem::replace(&mut self.swapped_in, swapped_in());
         let swaps = before.zip(self.swapped_in).is_some_and(|(before, now)| now > before);
-        let all = Bytes(cache.saturating_sub(anonymous().unwrap_or(0)));
         MemoryLimit {
-            bytes: shared.report(disk, all, memory_use),
+            bytes: shared.report(disk, room, memory_use),
             tasks_wait: swaps && pressure().is_some_and(|part| part >= PRESSURE),
         }
     }

@@ -72,9 +72,9 @@ pub struct DiskReport {
     pub service: Durations,
     /// Time that the disk was idle between two pieces although one was queued.
     pub gap: Durations,
-    /// Pages requested twice, because the kernel cut a read short or evicted them.
+    /// Pages requested twice, because the kernel cut a read short.
     pub second_try_pages: u64,
-    /// Pages evicted before their piece was complete.
+    /// Pages that left memory before their piece was complete: dropped by their reader, or evicted.
     pub lost_pages: u64,
     /// Number of pieces kept mapped until they are read, now.
     #[serde(default)]

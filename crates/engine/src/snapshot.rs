@@ -21,7 +21,7 @@ pub struct Snapshot {
     pub gap: Histogram,
     /// Pages requested twice.
     pub second_try_pages: u64,
-    /// Pages evicted before their piece was complete.
+    /// Pages that left memory before their piece was complete.
     pub lost_pages: u64,
     /// Number of pinned ranges, as counted by the pinner.
     pub pinned: Arc<AtomicUsize>,

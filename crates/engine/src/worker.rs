@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use seekless_kernel::prefetch::{Brought, ReadProgress, Source, Steps, bring_in};
+use seekless_kernel::prefetch::{Brought, Source, Steps, bring_in};
 use seekless_kernel::residency::resident_stretches;
 use seekless_policy::{FOUND_MAX, FileId, IN_FLIGHT_MAX, ReadId};
 
@@ -51,12 +51,6 @@ pub(crate) enum Report {
     },
     /// A range that was in memory before.
     Found {
-        id: ReadId,
-        from: u64,
-        upto: u64,
-    },
-    /// A range that was in memory before and is not any more.
-    Gone {
         id: ReadId,
         from: u64,
         upto: u64,
@@ -197,14 +191,11 @@ fn spawn(
             for (from, upto) in there.unwrap_or_default() {
                 let _ = reports.send(Report::Found { id: job.id, from, upto });
             }
-            let tell = |came| {
-                let report = match came {
-                    ReadProgress::Gone(from, upto) => Report::Gone { id: job.id, from, upto },
-                    // The last report is Done itself.
-                    ReadProgress::Upto(upto) if upto < end => Report::Progress { id: job.id, upto },
-                    ReadProgress::Upto(_) => return,
-                };
-                let _ = reports.send(report);
+            let tell = |upto| {
+                // The last report is Done itself.
+                if upto < end {
+                    let _ = reports.send(Report::Progress { id: job.id, upto });
+                }
             };
             let result = bring_in(&job.source, job.offset, job.len, job.steps, tell);
             let done =

@@ -34,16 +34,32 @@ pub fn group_limit() -> Option<u64> {
     page_cache_limit().filter(|limit| *limit < total)
 }
 
-/// Bytes of this process's anonymous memory, which are charged to its cgroup like the pages it reads. `None`
-/// if /proc cannot be read (or before Linux 4.5, which does not distinguish them).
-pub fn anonymous() -> Option<u64> {
-    anonymous_of(&fs::read_to_string("/proc/self/status").ok()?)
+/// Bytes of memory that pages of files take or can take: what this process's reads may fill, less what
+/// programs hold otherwise, on the machine and in each of its cgroups with a limit. `None` if /proc cannot be
+/// read.
+pub fn page_cache_room() -> Option<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = mem_total(&meminfo)?;
+    let limited = own_limit_files().into_iter().filter_map(|file| Some((limit_in(&file)?, file)));
+    let rooms = limited.filter(|(limit, _)| *limit < total).filter_map(|(limit, file)| room_in(limit, &file));
+    Some(rooms.fold(machine_room(&meminfo)?, u64::min))
 }
 
-/// Parses `RssAnon:     160288 kB`.
-fn anonymous_of(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+/// The room of the machine: free memory and pages of files.
+fn machine_room(meminfo: &str) -> Option<u64> {
+    let names = ["MemFree:", "Active(file):", "Inactive(file):"];
+    names.iter().map(|name| kibibytes(meminfo, name)).sum()
+}
+
+/// The room of the cgroup with this limit file. `None` if its use cannot be read.
+fn room_in(limit: u64, file: &Path) -> Option<u64> {
+    let unified = file.extension()? != "limit_in_bytes";
+    let (used, prefix) = if unified { ("memory.current", "") } else { ("memory.usage_in_bytes", "total_") };
+    let used = limit_in(&file.with_file_name(used))?;
+    let stat = fs::read_to_string(file.with_file_name("memory.stat")).ok()?;
+    let pages = ["active_file", "inactive_file"];
+    let pages: u64 = pages.iter().map(|name| counted(&stat, &format!("{prefix}{name}"))).sum::<Option<u64>>()?;
+    Some(limit.saturating_sub(used.saturating_sub(pages)))
 }
 
 /// A pager of idle memory: it evicts pages that no process has used for some seconds, even if memory is free.
@@ -143,7 +159,12 @@ fn counted(vmstat: &str, name: &str) -> Option<u64> {
 }
 
 fn mem_total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    kibibytes(meminfo, "MemTotal:")
+}
+
+/// A line of /proc/meminfo in bytes, such as `MemTotal:       24543012 kB`.
+fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -223,19 +244,29 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_our_own() {
-        let status = "VmRSS:\t  173188 kB\nRssAnon:\t  160288 kB\nRssFile:\t   12900 kB\n";
-        assert_eq!(anonymous_of(status), Some(160_288 << 10));
-        assert_eq!(anonymous_of("VmRSS:\t 1 kB\n"), None);
-        // Other tests of this process may free memory at this very moment.
-        let counted = || {
-            let before = anonymous().unwrap();
+    fn room_is_what_programs_do_not_hold_otherwise() {
+        let meminfo = "MemFree: 5 kB\nActive: 90 kB\nActive(file): 3 kB\nInactive(file): 2 kB\n";
+        assert_eq!((machine_room(meminfo), machine_room("MemFree: 5 kB\n")), (Some(10 << 10), None));
+        let group = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(group.path().join(name), text).unwrap();
+        let stat = "active_file 1\ninactive_file 2\ntotal_active_file 10\ntotal_inactive_file 20\n";
+        let (old, new) = (group.path().join("memory.limit_in_bytes"), group.path().join("memory.high"));
+        assert_eq!((room_in(100, &old), room_in(100, &new)), (None, None), "its use is not known");
+        write("memory.stat", stat);
+        write("memory.usage_in_bytes", "70\n");
+        write("memory.current", "90\n");
+        assert_eq!((room_in(100, &old), room_in(100, &new)), (Some(100 - (70 - 30)), Some(100 - (90 - 3))));
+        write("memory.current", "900\n");
+        assert_eq!(room_in(100, &new), Some(0), "over its limit for a moment");
+        // Of this process, others of its machine may take and free memory meanwhile.
+        let less = || {
+            let before = page_cache_room().unwrap();
             let held = vec![1_u8; 64 << 20];
-            let after = anonymous().unwrap();
+            let after = page_cache_room().unwrap();
             drop(held);
-            after >= before + (60 << 20)
+            after <= before.saturating_sub(48 << 20)
         };
-        assert!((0..10).any(|_| counted()));
+        assert!((0..10).any(|_| less()));
     }
 
     #[test]

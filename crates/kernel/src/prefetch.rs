@@ -5,12 +5,13 @@
 //! submits a piece in steps of that size, all of them before it waits for the first: then the disk has the
 //! whole piece in its queue and streams. It waits by reading one byte of the last page of each step, which
 //! sleeps until that page is read; mostly the pages before are there too by then. `mincore` shows this
-//! (`cachestat` counts a page in flight, or one whose read failed, as present). Pages that are missing (cut
-//! off, overtaken by the drive's own order, failed) are requested once more and waited for page by page.
+//! (`cachestat` counts a page in flight, or one whose read failed, as present). Pages that are missing
+//! (overtaken by the drive's own order, failed) are waited for page by page.
 //!
-//! If memory is short, pages are evicted before they are waited for. Reading them one by one would cost a
-//! seek each. So before each wait `cachestat` is asked whether the step is resident or in flight, and if not,
-//! all that is left of the piece is submitted again.
+//! Pages can leave memory before they are waited for: a reader that drops what it has read (rclone, Swift)
+//! may be far ahead of the wait, and if memory is short, pages are evicted. A wait would read each again, at
+//! the cost of a seek. So before each wait `cachestat` is asked whether the page is resident or in flight. If
+//! it is not, it is left out: who still needs it asks for it.
 //!
 //! The descriptor that a server passes shares its `struct file` with the server: an advice on it, or a read
 //! through it, would change the server's own read-ahead. So the file is opened again ([`Source::reopen`]),
@@ -110,10 +111,9 @@ impl AsFd for Source {
 /// The result of a piece brought in without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Brought {
-    /// Pages that were neither resident nor in flight and had to be requested again: cut off by the kernel,
-    /// or evicted.
+    /// Pages that were requested again, because the kernel had cut them off.
     pub second_try: u64,
-    /// Pages that are not in memory all the same: evicted faster than they arrive.
+    /// Pages that had left memory before they were waited for: dropped by their reader, or evicted.
     pub lost: u64,
 }
 
@@ -143,17 +143,11 @@ pub struct Steps {
     pub report: u64,
 }
 
-/// Progress of [`bring_in`], in file offsets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadProgress {
-    /// The bytes before this offset have arrived.
-    Upto(u64),
-    /// These bytes were in memory, or seemed to be in flight, and are gone: they are read again.
-    Gone(u64, u64),
-}
+/// The kernel cuts no step of this size.
+const NEVER_CUT: Steps = Steps { submit: PIECE, report: PIECE };
 
-/// Brings `[offset, offset + len)` into memory and returns when all of it is there. Bytes beyond the end of
-/// the file are not waited for.
+/// Brings `[offset, offset + len)` into memory and returns when all of it has arrived. `tell` gets the file
+/// offset before which all bytes have. Bytes beyond the end of the file are not waited for.
 ///
 /// # Errors
 /// The first error of a read; bytes reported before it are in memory.
@@ -162,27 +156,23 @@ pub fn bring_in(
     offset: u64,
     len: u64,
     steps: Steps,
-    mut tell: impl FnMut(ReadProgress),
+    mut tell: impl FnMut(u64),
 ) -> Result<Brought, BringError> {
     start(source, offset, len, steps)?;
-    // If the kernel counts nothing of what was just submitted, it counts nothing of this file.
-    let (uncounted, pages) = absent(source, offset, len);
-    let counts = uncounted < pages;
     let mut brought = Brought::default();
-    let end = offset.saturating_add(len);
-    for part in parts(offset, end, steps.report.max(page_bytes())) {
-        let gone = if counts { absent(source, part.start, part.end - part.start).0 } else { 0 };
-        if gone > 0 {
-            let fail = |error| BringError { at: part.start, error };
-            for (from, upto) in missing_stretches(source, part.start, part.end).map_err(fail)? {
-                tell(ReadProgress::Gone(from, upto));
-            }
-            start(source, part.start, end - part.start, steps)?;
+    // If the kernel counts nothing of what was just submitted, it counts nothing of this file.
+    let (cut, pages) = absent(source, offset, len);
+    let counts = cut < pages;
+    if counts && cut > 0 {
+        start(source, offset, len, NEVER_CUT)?;
+        brought.second_try = cut;
+    }
+    for part in parts(offset, offset.saturating_add(len), steps.report.max(page_bytes())) {
+        match counts {
+            true => brought.lost += wait_for(source, part.start, part.end)?,
+            false => brought.second_try += wait_uncounted(source, part.start, part.end)?,
         }
-        wait_for(source, part.start, part.end)?;
-        brought = brought + complete(source, part.start, part.end)?;
-        brought.second_try += gone;
-        tell(ReadProgress::Upto(part.end));
+        tell(part.end);
     }
     Ok(brought)
 }
@@ -209,13 +199,6 @@ pub fn drop_range(source: &Source, offset: u64, len: u64) {
     }
 }
 
-impl std::ops::Add for Brought {
-    type Output = Brought;
-    fn add(self, other: Brought) -> Brought {
-        Brought { second_try: self.second_try + other.second_try, lost: self.lost + other.lost }
-    }
-}
-
 fn will_need(source: &Source, offset: u64, len: u64) -> io::Result<()> {
     match NonZeroU64::new(len) {
         // Zero would mean to the end of the file.
@@ -224,8 +207,39 @@ fn will_need(source: &Source, offset: u64, len: u64) -> io::Result<()> {
     }
 }
 
+/// Sleeps until what is in flight of `[from, upto)` has been read. Returns the number of pages that have left
+/// memory.
+fn wait_for(source: &Source, from: u64, upto: u64) -> Result<u64, BringError> {
+    let (gone, _) = absent(source, from, upto - from);
+    if gone == 0 {
+        wait_for_last(source, from, upto)?;
+    }
+    let fail = |error| BringError { at: from, error };
+    for page in missing_pages(source, from, upto).map_err(fail)? {
+        let at = (page * page_bytes()).max(from);
+        if absent(source, at, 1).0 == 0 {
+            wait_for_page(source, at)?;
+        }
+    }
+    Ok(gone)
+}
+
+/// The same where the kernel does not count what is in flight. Missing pages are requested again; returns
+/// their number.
+fn wait_uncounted(source: &Source, from: u64, upto: u64) -> Result<u64, BringError> {
+    wait_for_last(source, from, upto)?;
+    let late = missing_pages(source, from, upto).map_err(|error| BringError { at: from, error })?;
+    if !late.is_empty() {
+        start(source, from, upto - from, NEVER_CUT)?;
+    }
+    for page in &late {
+        wait_for_page(source, (page * page_bytes()).max(from))?;
+    }
+    Ok(late.len() as u64)
+}
+
 /// Sleeps until the last page before `upto` has been read.
-fn wait_for(source: &Source, from: u64, upto: u64) -> Result<(), BringError> {
+fn wait_for_last(source: &Source, from: u64, upto: u64) -> Result<(), BringError> {
     wait_for_page(source, ((upto - 1) / page_bytes() * page_bytes()).max(from))
 }
 
@@ -284,28 +298,6 @@ fn poll_for_page(source: &Source, at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Requests the missing pages of the step again, and waits for them.
-fn complete(source: &Source, from: u64, upto: u64) -> Result<Brought, BringError> {
-    let fail = |error| BringError { at: from, error };
-    let late = missing_pages(source, from, upto).map_err(fail)?;
-    if late.is_empty() {
-        return Ok(Brought::default());
-    }
-    let size = rustix::fs::fstat(source).map_or(0, |stat| stat.st_size as u64);
-    let len = upto.min(size).saturating_sub(from);
-    let coming = cachestat(source.as_fd(), from, len).map_or(0, |stat| stat.cached);
-    // In steps that the kernel never cuts.
-    for part in parts(from, upto, PIECE) {
-        let asked = will_need(source, part.start, part.end - part.start);
-        asked.map_err(|error| BringError { at: part.start, error })?;
-    }
-    for page in late {
-        wait_for_page(source, (page * page_bytes()).max(from))?;
-    }
-    let lost = missing_pages(source, from, upto).map_err(fail)?.len() as u64;
-    Ok(Brought { second_try: pages_of(from, len).saturating_sub(coming), lost })
-}
-
 /// Number of pages of these bytes, within the file, that are neither in memory nor in flight (0 if the kernel
 /// does not report it); and the number of all pages.
 fn absent(source: &Source, offset: u64, len: u64) -> (u64, u64) {
@@ -314,14 +306,6 @@ fn absent(source: &Source, offset: u64, len: u64) -> (u64, u64) {
     let pages = pages_of(offset, len);
     let there = cachestat(source.as_fd(), offset, len).map_or(pages, |stat| stat.cached);
     (pages.saturating_sub(there), pages)
-}
-
-/// The ranges of `[from, upto)` that have not been read.
-fn missing_stretches(source: &Source, from: u64, upto: u64) -> io::Result<Vec<(u64, u64)>> {
-    let page = page_bytes();
-    let pages = missing_pages(source, from, upto)?;
-    let runs = pages.chunk_by(|a, b| a + 1 == *b);
-    Ok(runs.map(|run| (run[0] * page, (run[run.len() - 1] + 1) * page)).collect())
 }
 
 /// Numbers of the pages of `[from, upto)`, within the file, that have not been read. Empty if the kernel does

@@ -183,7 +183,6 @@ impl DiskEngine {
             Event::Writes(writes) => self.queue.writes(self.now, writes),
             Event::Cancel(id) => self.queue.answer(self.now, id, Verdict::Pass(Reason::Cancelled)),
             Event::Found { read, from, upto } => self.found(read, from, upto),
-            Event::Gone { read, from, upto } => self.gone(read, from, upto),
             Event::Progress { read, upto } => self.progress(read, upto),
             Event::Done { read, outcome } => self.done(read, outcome),
             Event::Hole { .. } | Event::Tick => {}

@@ -211,17 +211,8 @@ pub enum Event {
         /// File offset behind the last byte.
         upto: u64,
     },
-    /// Bytes of the read that were in memory and no longer are: they were evicted and are read again. Bytes
-    /// still in flight are no evidence.
-    Gone {
-        /// Which read.
-        read: ReadId,
-        /// First byte, as a file offset; bytes before the read do not count.
-        from: u64,
-        /// File offset behind the last byte.
-        upto: u64,
-    },
-    /// All bytes of the read before the file offset `upto` are now in memory.
+    /// All bytes of the read before the file offset `upto` have arrived. Some may have left memory again: their
+    /// reader may drop what it has read, as rclone does. Who still needs them asks for them.
     Progress {
         /// Which read.
         read: ReadId,

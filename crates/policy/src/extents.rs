@@ -293,18 +293,6 @@ impl<F: Copy + Ord> Extents<F> {
         });
     }
 
-    /// This range of a read in flight has left memory, and is read again. Bytes still arriving are no
-    /// evidence.
-    pub(crate) fn gone(&mut self, now: Nanos, file: F, start: u64, end: u64) {
-        self.rewrite(file, start, end, |account, len, facts| match facts {
-            Some(f) if !f.arriving => {
-                account.evict(now, len, f.state);
-                Some(Facts { state: State::Absent, arriving: true, ..f })
-            }
-            facts => facts,
-        });
-    }
-
     /// This range was dropped. Fetched and unread bytes of it are wasted.
     pub(crate) fn dropped(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |Account { totals, .. }, len, facts| match facts {

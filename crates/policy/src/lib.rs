@@ -43,8 +43,6 @@
 //!   ended.
 //! - [`Event::Found`]: a part of a read was in memory when the read began. Sent before the read's progress.
 //!   If lost, the account counts the part as delivered by the disk, and its bytes as evicted.
-//! - [`Event::Gone`]: a part of a read left memory before the read reached it. If lost, the account counts
-//!   the part as still there, and the budget stays too large.
 //! - [`Event::Progress`]: how far a read has come. If lost, requests are answered later.
 //! - [`Event::Missing`]: a probe found bytes missing. If lost, a client is blocked there.
 //! - [`Event::ReadByKernel`]: the kernel reads for a client that no door blocks. If lost, the account counts

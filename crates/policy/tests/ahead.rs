@@ -529,22 +529,6 @@ fn what_is_missed_and_not_read_is_known_to_be_gone_as_far_as_it_is_known() {
 }
 
 #[test]
-fn what_leaves_memory_while_it_is_waited_for_is_evicted() {
-    let mut s = engine(AheadConfig::default());
-    head_read(&mut s, ms(0), ms(1), 1, 1);
-    s.handle(ms(500), miss(2, 1, 512 * K, 512 * K));
-    let (id, offset, len) = next_read(&mut s).expect("it is read again");
-    s.handle(ms(501), Event::Found { read: id, from: 516 * K, upto: offset + len });
-    s.handle(ms(510), Event::Progress { read: id, upto: 768 * K });
-    // Bytes that had arrived by then do not count, nor bytes that were in memory for another reason.
-    s.handle(ms(511), Event::Gone { read: id, from: 512 * K, upto: M });
-    s.handle(ms(512), Event::Gone { read: id, from: 2 * M, upto: u64::MAX });
-    s.handle(ms(520), Event::Done { read: id, outcome: Outcome::Ok });
-    s.handle(ms(521), Event::Gone { read: id, from: 0, upto: u64::MAX });
-    assert_eq!(s.stats().bytes_evicted_unused, 4 * K + 256 * K);
-}
-
-#[test]
 fn what_is_read_before_anything_is_reported_may_have_been_there() {
     let mut s = engine(AheadConfig::default());
     head_read(&mut s, ms(0), ms(1), 1, 1);

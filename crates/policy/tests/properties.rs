@@ -33,7 +33,6 @@ enum Step {
     Done { nth: usize, ok: bool },
     Found { nth: usize, share: u64 },
     FoundAbsurd { nth: usize, from: u64, upto: u64 },
-    Gone { nth: usize, from: u64, upto: u64 },
     DoneUnknown,
     Wait { ms: u64 },
     Poll { times: usize },
@@ -69,7 +68,6 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Progress { nth, share }),
         1 => (any::<usize>(), 0..=100u64).prop_map(|(nth, share)| Step::Found { nth, share }),
         1 => (any::<usize>(), amount(), amount()).prop_map(|(nth, from, upto)| Step::FoundAbsurd { nth, from, upto }),
-        1 => (any::<usize>(), amount(), amount()).prop_map(|(nth, from, upto)| Step::Gone { nth, from, upto }),
         1 => (any::<usize>(), any::<u64>()).prop_map(|(nth, upto)| Step::ProgressAbsurd { nth, upto }),
         4 => (any::<usize>(), any::<bool>()).prop_map(|(nth, ok)| Step::Done { nth, ok }),
         1 => Just(Step::DoneUnknown),
@@ -171,13 +169,6 @@ impl Bench {
                 if let Some((read, _)) = self.nth_flight(nth) {
                     self.found = self.found.saturating_add(upto.saturating_sub(from));
                     self.handle(Event::Found { read, from, upto });
-                }
-            }
-            Step::Gone { nth, from, upto } => {
-                if let Some((read, flight)) = self.nth_flight(nth) {
-                    let again = upto.min(flight.end).saturating_sub(from.max(flight.start));
-                    self.logged.model.gone = self.logged.model.gone.saturating_add(again);
-                    self.handle(Event::Gone { read, from, upto });
                 }
             }
             Step::Found { nth, share } => {

@@ -163,7 +163,6 @@ mod tests {
             Event::Writes(Writes { waiting: 12, bytes: 1 << 20 }),
             Event::Cancel(id),
             Event::Found { read, from: 0, upto: 4096 },
-            Event::Gone { read, from: 8192, upto: 12_288 },
             Event::Progress { read, upto: 524_288 },
             Event::Done { read, outcome: Outcome::Failed },
             Event::Tick,

@@ -30,13 +30,6 @@ impl DiskEngine {
         self.extents.found(file, from, upto);
     }
 
-    pub(super) fn gone(&mut self, read: ReadId, from: u64, upto: u64) {
-        let Some(flight) = self.queue.flight(read) else { return };
-        // Bytes reported as arrived no longer belong to the read.
-        let (file, from, upto) = (flight.piece.file, from.max(flight.resident), upto.min(flight.piece.end));
-        self.extents.gone(self.now, file, from, upto);
-    }
-
     pub(super) fn progress(&mut self, read: ReadId, upto: u64) {
         let Some((file, from, upto, submitted)) = self.queue.progress(self.now, read, upto) else { return };
         self.extents.arrived(self.now, submitted, file, from, upto);

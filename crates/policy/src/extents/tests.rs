@@ -76,24 +76,6 @@ fn the_disk_does_not_deliver_what_was_there() {
 }
 
 #[test]
-fn what_was_there_and_goes_before_the_read_comes_to_it_was_evicted() {
-    let mut map = Extents::new(100);
-    fetch(&mut map, at(0), 1, 0, 100);
-    map.read_submitted(1, 0, 300);
-    map.found(1, 0, 100);
-    // Bytes still arriving were never in memory.
-    map.gone(at(30), 1, 50, 200);
-    let t = map.totals();
-    assert_eq!((t.disk, t.evicted_unused, t.eviction_time()), (100, 50, Some(at(30))));
-    assert_eq!(map.resident(1, 0, 300), [(0, 50)]);
-    map.arrived(at(31), at(29), 1, 0, 300);
-    let t = map.totals();
-    assert_eq!((t.disk, t.evicted_unused), (100 + 250, 50), "once, and delivered twice");
-    map.gone(at(40), 2, 0, 100);
-    assert_eq!((map.totals(), map.resident(2, 0, 100)), (t, Vec::new()), "nothing is known of it");
-}
-
-#[test]
 fn a_failed_read_leaves_what_was_known() {
     let mut map = Extents::new(100);
     fetch(&mut map, at(0), 1, 0, 100);

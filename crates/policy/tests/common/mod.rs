@@ -114,8 +114,6 @@ pub(crate) struct Model {
     read_names: BTreeSet<ReadId>,
     /// Requests with an id in use that were not refused yet.
     duplicates: u64,
-    /// Bytes reported as gone: the disk may deliver them twice.
-    pub(crate) gone: u64,
     /// Requests answered: resident, and passed.
     pub(crate) answered: [u64; 2],
     /// Bytes that reads reported.
@@ -138,7 +136,6 @@ impl Model {
             holes: Ranges::default(),
             read_names: BTreeSet::new(),
             duplicates: 0,
-            gone: 0,
             answered: [0; 2],
             arrived: 0,
             burst: 0,
@@ -352,7 +349,7 @@ impl Model {
         assert_eq!((stats.answers(), stats.wait.count()), (stats.requests, stats.resident));
         let t = stats.ledger;
         assert!(stats.bytes_evicted_unused <= t.evicted_unused, "{stats:?}");
-        assert!(t.disk <= stats.bytes_read.saturating_add(t.passed).saturating_add(self.gone), "{stats:?}");
+        assert!(t.disk <= stats.bytes_read.saturating_add(t.passed), "{stats:?}");
         let accounted = t.first_use + t.evicted_unused + t.wasted + t.forgotten_fresh;
         let follows = self.config.ahead.is_some() && self.config.mode == Mode::Both;
         assert!(accounted == t.prefetched || (accounted < t.prefetched && !follows), "{t:?}");

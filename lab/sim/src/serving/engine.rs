@@ -24,7 +24,6 @@ pub(crate) struct Reading {
     pub(crate) reported: u64,
     /// Everything before has been submitted.
     pub(crate) submitted: u64,
-    pub(crate) second_try: bool,
 }
 
 /// One engine: of one disk, or of all.

@@ -166,7 +166,6 @@ impl Machine<'_> {
                         at: start,
                         reported: start,
                         submitted: start,
-                        second_try: false,
                     };
                     self.engines[e as usize].reads.insert(id, reading);
                     self.plan(self.now + self.config.costs.wake, Ev::Read(e, id.0));
@@ -270,13 +269,7 @@ impl Machine<'_> {
                     debug_assert!(waits, "a page on its way is brought by some request");
                     return;
                 }
-                PageState::Absent if !r.second_try => {
-                    let upto = self.cache.first_present(r.file, at, r.end);
-                    self.tell(e, Event::Gone { read: id, from: at * PAGE, upto: upto * PAGE });
-                    let again = Reading { second_try: true, submitted: at, ..reading };
-                    self.engines[e as usize].reads.insert(id, again);
-                }
-                // Evicted faster than it comes: given up, as the daemon counts its lost pages.
+                // It has come and left. Who still needs it asks for it.
                 PageState::Absent => {
                     self.engines[e as usize].reads.insert(id, Reading { at: at + 1, ..reading });
                 }
