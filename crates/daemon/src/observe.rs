@@ -33,6 +33,7 @@ pub(crate) mod volume;
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,10 +88,10 @@ impl Counts<ObserveReport> {
         }
     }
 
-    /// Reports to the engine that the kernel reads a file from here on because a program waits for it.
-    fn missed(&self, devices: &Devices, pid: u32, file: FileId, at: u64, io: IoPriority) {
+    /// Reports to the engine that the kernel reads these bytes of a file, at least, because a program waits.
+    fn missed(&self, devices: &Devices, pid: u32, file: FileId, bytes: Range<u64>, io: IoPriority) {
         self.count(|c| c.missed += 1);
-        if devices.missed(pid, file, at, io) != Reported::Taken {
+        if devices.missed(pid, file, bytes, io) != Reported::Taken {
             self.count(|c| c.dropped += 1);
         }
     }
@@ -279,20 +280,19 @@ impl Listener {
                 let order = self.table.read(seen, now);
                 self.take(order, (seen.inode, seen.pid), |file| forward.push((file, seen)));
             }
-            for (inode, at, (pid, thread)) in missed.drain(..) {
-                let order = self.table.missed(inode, at, now);
-                self.take(order, (inode, pid), |file| missing.push((file, at, pid, thread)));
+            for miss in missed.drain(..) {
+                let order = self.table.missed(miss.inode, miss.start, now);
+                self.take(order, (miss.inode, miss.pid), |file| missing.push((file, miss)));
             }
             let io = |thread: u32| self.engine.priority_of(thread);
-            let misses: Vec<_> =
-                missing.drain(..).map(|(file, at, pid, thread)| (file, at, pid, io(thread))).collect();
+            let misses: Vec<_> = missing.drain(..).map(|(file, miss)| (file, miss, io(miss.tid))).collect();
             if !forward.is_empty() || !misses.is_empty() {
                 let devices = lock(self.engine.devices());
                 for (file, seen) in forward.drain(..) {
                     self.counts.forward(&devices, file, &seen);
                 }
-                for (file, at, pid, io) in misses {
-                    self.counts.missed(&devices, pid, file, at, io);
+                for (file, miss, io) in misses {
+                    self.counts.missed(&devices, miss.pid, file, miss.start..miss.end, io);
                 }
             }
             pause = if events.is_empty() { (pause * 2).min(ROUND_IDLE) } else { ROUND };

@@ -166,9 +166,9 @@ impl DiskLoop {
             }
             Message::Opened { file, source } => self.files.opened(file, source),
             Message::Leave { dev, left } => self.leave(dev, left),
-            Message::Missed { pid, file, offset, io } => {
-                for event in self.missed.events(&mut self.files, file, offset, io).into_iter().flatten() {
-                    if let Event::ReadByKernel { len, .. } = event {
+            Message::Missed { pid, file, bytes, io } => {
+                for event in self.missed.events(&mut self.files, file, bytes, io).into_iter().flatten() {
+                    if let Event::ReadByKernel { offset, len, .. } = event {
                         self.read_by_kernel(pid, file, offset, len);
                     }
                     self.event(event);

@@ -1,6 +1,7 @@
 //! A door of the engine: what it implements ([`Door`]), sends to a disk thread and gets back.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -206,8 +207,8 @@ pub(crate) enum Message {
         /// See [`crate::ForwardedCall::pid`].
         pid: u32,
         file: FileId,
-        /// First byte, or a little behind it.
-        offset: u64,
+        /// From the first byte, or a little behind it; the kernel may read more.
+        bytes: Range<u64>,
         /// The I/O priority of that program.
         io: IoPriority,
     },

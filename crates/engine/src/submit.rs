@@ -6,6 +6,7 @@
 //! for what only the door knows ([`Door`]).
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -325,11 +326,11 @@ impl Devices {
         }
     }
 
-    /// Reports that the kernel reads bytes from here on because a program waits for them. The bytes behind
+    /// Reports that the kernel reads these bytes, at least, because a program waits for them. The bytes behind
     /// them are brought in as if a call of this I/O priority waited for them, if the thread knows the file.
     /// No call is answered. `pid`: as [`ForwardedCall::pid`].
-    pub fn missed(&self, pid: u32, file: FileId, offset: u64, io: IoPriority) -> Reported {
-        let missed = Message::Missed { pid, file, offset, io };
+    pub fn missed(&self, pid: u32, file: FileId, bytes: Range<u64>, io: IoPriority) -> Reported {
+        let missed = Message::Missed { pid, file, bytes, io };
         match self.reader_of(file).map(|index| self.send(index, missed)) {
             Some(Ok(())) => Reported::Taken,
             Some(Err(_)) => Reported::Dropped,

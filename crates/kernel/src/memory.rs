@@ -58,7 +58,8 @@ fn room_in(limit: u64, file: &Path) -> Option<u64> {
     let used = limit_in(&file.with_file_name(used))?;
     let stat = fs::read_to_string(file.with_file_name("memory.stat")).ok()?;
     let pages = ["active_file", "inactive_file"];
-    let pages: u64 = pages.iter().map(|name| counted(&stat, &format!("{prefix}{name}"))).sum::<Option<u64>>()?;
+    let pages: u64 =
+        pages.iter().map(|name| counted(&stat, &format!("{prefix}{name}"))).sum::<Option<u64>>()?;
     Some(limit.saturating_sub(used.saturating_sub(pages)))
 }
 

@@ -232,7 +232,7 @@ impl Finder {
         }
         self.counts.count(|c| c.found += 1);
         match missed {
-            true => self.counts.missed(&devices, pid, call.file, 0, IoPriority::NORMAL),
+            true => self.counts.missed(&devices, pid, call.file, 0..0, IoPriority::NORMAL),
             false => self.counts.count(|c| c.accesses += 1),
         }
         for read in reads {

@@ -18,8 +18,8 @@ use seekless_policy::Taken;
 /// page.
 const AROUND: u64 = 64 << 10;
 
-/// Pages added to the cache within this distance are one miss: the kernel's read-ahead has windows of 128
-/// KiB.
+/// Pages that a thread adds to the cache within this distance of the last one are one miss: a window of the
+/// kernel's read-ahead, of which one page in 16 is reported.
 const WINDOW: u64 = 256 << 10;
 
 /// Maximum number of calls remembered to distinguish their later events from new calls. Beyond it all are
@@ -51,6 +51,18 @@ pub(crate) struct Seen {
     pub(crate) pid: u32,
 }
 
+/// The kernel reads missing bytes of a file, because a program waits for some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Miss {
+    pub(crate) inode: Inode,
+    pub(crate) start: u64,
+    /// Offset behind the last page that was reported.
+    pub(crate) end: u64,
+    /// The process and the thread that wait.
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+}
+
 /// Reads of one batch that continue one another.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -74,8 +86,8 @@ pub(crate) struct Reads {
     calls: HashMap<(u32, Inode), (u64, u64)>,
     runs: Vec<Run>,
     newest: HashMap<Inode, usize>,
-    /// Offset of the last miss of each file in this batch.
-    misses: HashMap<Inode, u64>,
+    /// The last miss of each thread and file in this batch: its place in the list, and its last page.
+    misses: HashMap<(u32, Inode), (usize, u64)>,
 }
 
 impl Reads {
@@ -90,25 +102,19 @@ impl Reads {
         }
     }
 
-    /// Appends the reads of a batch of events in order of time, and the places where missing pages were added
-    /// to the cache, with the process and the thread that wait for them. Returns the number of calls and
-    /// faults.
+    /// Appends the reads of a batch of events in order of time, and the misses. Returns the number of calls
+    /// and faults.
     pub(crate) fn take(
         &mut self,
         events: &[CacheEvent],
         into: &mut Vec<Seen>,
-        missed: &mut Vec<(Inode, u64, (u32, u32))>,
+        missed: &mut Vec<Miss>,
     ) -> u64 {
         let mut reads = 0;
         for event in events {
             let inode = Inode { dev: event.dev, ino: event.ino };
             if event.taken == How::Added {
-                let at = event.first.saturating_mul(self.page).min(i64::MAX as u64);
-                let before = self.misses.get(&inode);
-                if before.is_none_or(|before| at.abs_diff(*before) >= WINDOW) {
-                    self.misses.insert(inode, at);
-                    missed.push((inode, at, (event.pid, event.tid)));
-                }
+                self.miss(event, inode, missed);
                 continue;
             }
             if event.taken == How::Read && self.is_later_batch(inode, event) {
@@ -135,6 +141,21 @@ impl Reads {
         self.newest.clear();
         self.misses.clear();
         reads
+    }
+
+    fn miss(&mut self, event: &CacheEvent, inode: Inode, missed: &mut Vec<Miss>) {
+        let &CacheEvent { first, last, pid, tid, .. } = event;
+        let start = first.saturating_mul(self.page).min(i64::MAX as u64);
+        let end = last.saturating_add(1).saturating_mul(self.page).min(i64::MAX as u64);
+        let (place, at) = self.misses.entry((tid, inode)).or_insert((missed.len(), start));
+        if start.abs_diff(*at) >= WINDOW {
+            *place = missed.len();
+        }
+        *at = start;
+        match missed.get_mut(*place) {
+            Some(miss) => miss.end = miss.end.max(end),
+            None => missed.push(Miss { inode, start, end, pid, tid }),
+        }
     }
 
     fn is_later_batch(&mut self, inode: Inode, event: &CacheEvent) -> bool {
@@ -209,11 +230,21 @@ mod tests {
     #[test]
     fn pages_brought_in_together_are_one_miss_and_no_read() {
         let mut reads = Reads::new(4096);
-        let added: Vec<CacheEvent> =
-            [0, 16, 32, 4096, 4112].map(|page| event(1, How::Added, page, page)).into();
+        let window =
+            |tid, first: u64| (0..40).map(move |i| event(tid, How::Added, first + i * 16, first + i * 16));
+        // Two windows of 2,560 KiB; the second is interleaved with one of another thread.
+        let mut added: Vec<CacheEvent> = window(1, 0).collect();
+        added.extend(window(1, 4096).zip(window(2, 9000)).flat_map(|(one, other)| [one, other]));
         let (mut seen, mut missed) = (Vec::new(), Vec::new());
         assert_eq!(reads.take(&added, &mut seen, &mut missed), 0);
-        assert_eq!(missed, [(INODE, 0, (1, 1)), (INODE, 4096 * 4096, (1, 1))]);
+        let miss = |tid: u32, first: u64| Miss {
+            inode: INODE,
+            start: first * 4096,
+            end: (first + 39 * 16 + 1) * 4096,
+            pid: tid,
+            tid,
+        };
+        assert_eq!(missed, [miss(1, 0), miss(1, 4096), miss(2, 9000)]);
         assert!(seen.is_empty());
     }
 
