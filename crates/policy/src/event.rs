@@ -211,8 +211,8 @@ pub enum Event {
         /// File offset behind the last byte.
         upto: u64,
     },
-    /// All bytes of the read before the file offset `upto` have arrived. Some may have left memory again: their
-    /// reader may drop what it has read, as rclone does. Who still needs them asks for them.
+    /// All bytes of the read before the file offset `upto` have arrived. Some may have left memory again:
+    /// their reader may drop what it has read, as rclone does. Who still needs them asks for them.
     Progress {
         /// Which read.
         read: ReadId,
