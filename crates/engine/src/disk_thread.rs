@@ -1,9 +1,9 @@
 //! The thread of one disk: a [`DiskEngine`] in real time.
 //!
 //! It translates and decides nothing. Messages of the doors, reports of the workers and the machine's memory
-//! become events of the engine. The engine's actions go to the workers, to the pinner and to the callers. The
-//! thread itself opens, closes and looks up no file ([`crate::opener`], [`crate::deleted_files`]). It never
-//! waits for the disk, except for the file system's block map of a new file.
+//! become events of the engine. The engine's actions go to the workers and to the callers. The thread itself
+//! opens, closes and looks up no file ([`crate::opener`], [`crate::deleted_files`]). It never waits for the
+//! disk, except for the file system's block map of a new file.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
