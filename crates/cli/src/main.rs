@@ -97,6 +97,7 @@ fn moved() -> Vec<MovedOption> {
         .chain(bounds)
         .chain([
             of("drop-behind", "parameter", false),
+            of("hold", "parameter", false),
             of("next-files", "keep-metadata", false),
             of("plot", "no-store", false),
         ])

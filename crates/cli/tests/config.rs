@@ -140,18 +140,20 @@ fn switches_lists_numbers_and_folders() {
 
 #[test]
 fn an_option_that_is_gone_is_ignored_with_one_warning() {
-    let config = Config::new("[daemon]\nnext-files = true\nqueue = 16\n");
-    for (words, from) in [
-        ("config --check", "seekless.toml:2: daemon.next-files: "),
-        ("--config= daemon --next-files on status --help", ""),
-        ("--config= daemon --next-files=off status --help", ""),
-    ] {
-        let output = config.seekless(words);
-        let told = String::from_utf8(output.stderr).unwrap();
-        let told: Vec<&str> = told.lines().collect();
-        let warning = "--next-files has no effect; leave it out; the next release refuses it";
-        assert!(output.status.success() && told.len() == 1, "{words}: {told:?}");
-        assert!(told[0].contains(from) && told[0].ends_with(warning), "{words}: {told:?}");
+    for (option, value) in [("next-files", "true"), ("hold", "\"off\"")] {
+        let config = Config::new(format!("[daemon]\n{option} = {value}\nqueue = 16\n"));
+        for (words, from) in [
+            ("config --check".into(), format!("seekless.toml:2: daemon.{option}: ")),
+            (format!("--config= daemon --{option} on status --help"), String::new()),
+            (format!("--config= daemon --{option}=off status --help"), String::new()),
+        ] {
+            let output = config.seekless(&words);
+            let told = String::from_utf8(output.stderr).unwrap();
+            let told: Vec<&str> = told.lines().collect();
+            let warning = format!("--{option} has no effect; leave it out; the next release refuses it");
+            assert!(output.status.success() && told.len() == 1, "{words}: {told:?}");
+            assert!(told[0].contains(&from) && told[0].ends_with(&warning), "{words}: {told:?}");
+        }
     }
 }
 

@@ -202,7 +202,7 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     let path = folder.path().join("decisions");
     let log = Arc::new(DecisionLog::create(&path, 64 << 20).unwrap());
     let bench = Bench::start(|settings| {
-        let mut ahead = AheadConfig { hold: true, ..AheadConfig::default() };
+        let mut ahead = AheadConfig::default();
         // Bytes fetched for a client that is gone are given back during the test.
         ahead.streams.idle = Nanos::from_secs(5);
         settings.engine.policy.ahead = Some(ahead);
@@ -212,14 +212,13 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     });
     let mut server = Server::start(&bench, &disk);
 
-    // Holds and evictions: the bytes that a stream will read are pinned; then the disk's file system evicts
-    // them.
+    // Evictions: the disk's file system evicts bytes that a stream will read.
     let until = Instant::now() + Duration::from_secs(60);
     for inode in 2.. {
         assert!(Instant::now() < until, "no eviction was noticed: {:?}", bench.status());
         server.order(&format!("stream {inode}"));
         bench.until("what is read ahead", |s| {
-            s.disks.iter().any(|d| d.pieces_held_now > 0 && d.in_flight_now + d.queued_now == 0)
+            s.disks.iter().any(|d| d.bytes_unread_now > 0 && d.in_flight_now + d.queued_now == 0)
         });
         disk.evict(inode);
         let noticed = || bench.status().disks[0].bytes_evicted_unused > 0;
@@ -246,22 +245,22 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
     assert_eq!(client.answer().reason, PassReason::DiskError);
     disk.fail(0..0);
 
-    // A server that is killed while its calls are blocked and bytes are held for it.
+    // A server that is killed while its calls are blocked and bytes are read ahead for it.
     server.order("stream 102");
-    let held = |s: &seekless_daemon::StatusReport| s.disks[0].pieces_held_now > 0;
-    bench.until("bytes held", |s| held(s) && s.disks[0].in_flight_now + s.disks[0].queued_now == 0);
+    let unread = |s: &seekless_daemon::StatusReport| s.disks[0].bytes_unread_now > 0;
+    bench.until("bytes unread", |s| unread(s) && s.disks[0].in_flight_now + s.disks[0].queued_now == 0);
     disk.set_closed(true);
     for inode in 200..200 + BLOCKED {
         server.order(&format!("block {inode}"));
     }
     let status = bench.until("blocked calls", |s| s.disks[0].waiting_now == BLOCKED);
-    assert!(held(&status), "{status:?}");
+    assert!(unread(&status), "{status:?}");
     server.kill();
     bench.until("its hang-ups", |s| s.counters.hang_ups == BLOCKED);
     bench.until("their end", |s| s.disks[0].waiting_now == 0);
     disk.set_closed(false);
-    bench.until("nothing is held for it", |s| {
-        s.disks[0].pieces_held_now == 0 && s.disks[0].in_flight_now == 0
+    bench.until("nothing is kept for it", |s| {
+        s.disks[0].bytes_unread_now == 0 && s.disks[0].in_flight_now == 0
     });
     drop(bench);
 
@@ -277,8 +276,6 @@ fn a_log_of_a_daemon_under_pressure_replays_line_for_line() {
         "Done Ok",
         "Done Failed",
         "Read",
-        "Pin",
-        "Unpin",
         "Probe",
         "Answer",
         "Answer Failed",

@@ -1,9 +1,9 @@
 //! The thread of one disk: a [`DiskEngine`] in real time.
 //!
 //! It translates and decides nothing. Messages of the doors, reports of the workers and the machine's memory
-//! become events of the engine. The engine's actions go to the workers, to the pinner and to the callers. The
-//! thread itself opens, closes and looks up no file ([`crate::opener`], [`crate::deleted_files`]). It never
-//! waits for the disk, except for the file system's block map of a new file.
+//! become events of the engine. The engine's actions go to the workers and to the callers. The thread itself
+//! opens, closes and looks up no file ([`crate::opener`], [`crate::deleted_files`]). It never waits for the
+//! disk, except for the file system's block map of a new file.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -29,7 +29,6 @@ use crate::kind::Kinds;
 use crate::machine::{Machine, SharedMemory};
 use crate::missed::Missed;
 use crate::open_files::OpenFiles;
-use crate::pinner::{Pinner, Span};
 use crate::sleep::Sleep;
 use crate::snapshot::Statistics;
 use crate::worker::{self, Report, Workers};
@@ -56,8 +55,6 @@ pub(crate) struct DiskLoop {
     pub(crate) missed: Missed,
     pub(crate) costs: CostMeter,
     pub(crate) pending: HashMap<RequestId, Pending>,
-    /// `None` if nothing is pinned.
-    pub(crate) pinner: Option<Pinner>,
     /// The bitrates known beforehand, and the reading of them that the engine has.
     pub(crate) bitrates: Arc<Bitrates>,
     pub(crate) bitrates_told: u64,
@@ -124,8 +121,7 @@ impl DiskLoop {
     fn timer(&mut self) -> Receiver<Instant> {
         let deadline = self.engine.next_deadline().map(|at| self.began + Duration::from_nanos(at.0));
         let memory = (!self.files.is_empty()).then_some(self.memory_due);
-        let pinner = self.pinner.as_mut().and_then(Pinner::flush);
-        let next = [deadline, memory, pinner].into_iter().flatten().min();
+        let next = [deadline, memory].into_iter().flatten().min();
         next.map_or_else(never, crossbeam_channel::at)
     }
 
@@ -261,21 +257,6 @@ impl DiskLoop {
             Action::Probe { file, offset, len } => {
                 if let Some(open) = self.files.get(file) {
                     self.files.file_thread.look(file, open.source.clone(), offset, len);
-                }
-            }
-            Action::Pin { file, offset, len } => {
-                if let (Some(pinner), Some(open)) = (&mut self.pinner, self.files.get(file)) {
-                    pinner.pin(Span::of(file, offset, len), &open.source);
-                }
-            }
-            Action::Renew { file, offset, len } => {
-                if let (Some(pinner), Some(open)) = (&mut self.pinner, self.files.get(file)) {
-                    pinner.renew(Span::of(file, offset, len), &open.source);
-                }
-            }
-            Action::Unpin { file, offset, len, cold } => {
-                if let Some(pinner) = &mut self.pinner {
-                    pinner.unpin(Span::of(file, offset, len), cold);
                 }
             }
             Action::Close { file } => self.close(file),

@@ -9,7 +9,7 @@
 //!                               |        ^
 //!                          piece|        | progress, done
 //!                               v        |
-//!                              worker: read-ahead, wait       pinner: keep until read
+//!                              worker: read-ahead, wait
 //! ```
 //!
 //! - One *disk thread* a disk (`disk_thread`) runs a [`seekless_policy::DiskEngine`] and translates for it. A
@@ -42,7 +42,6 @@ mod metadata;
 mod missed;
 mod open_files;
 mod opener;
-mod pinner;
 mod processes;
 mod report;
 mod settings;

@@ -2,11 +2,11 @@
 //! the disk, whether the disk is left to its readers, and bitrates known beforehand.
 //!
 //! Memory is a [`MemoryLimit`], which the engine's budget follows: what pages of files can take of the
-//! machine and of the cgroup, because programs hold the rest. Where the kernel accounts for pressure (PSI) and
-//! pages are read back from swap, waiting tasks are reported as well: other tasks are short of memory before
-//! this process is, and their pages are evicted for what it fetches. Pressure alone says nothing. Clients that
-//! wait for a page of the library that was in memory before count as such tasks, and every library larger than
-//! memory has them.
+//! machine and of the cgroup, because programs hold the rest. Where the kernel accounts for pressure (PSI)
+//! and pages are read back from swap, waiting tasks are reported as well: other tasks are short of memory
+//! before this process is, and their pages are evicted for what it fetches. Pressure alone says nothing.
+//! Clients that wait for a page of the library that was in memory before count as such tasks, and every
+//! library larger than memory has them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -4,7 +4,6 @@
 //! "max".
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use seekless_policy::ledger::{Ratios, Totals};
 use seekless_policy::memory::MemoryReport;
@@ -76,9 +75,6 @@ pub struct DiskReport {
     pub second_try_pages: u64,
     /// Pages that left memory before their piece was complete: dropped by their reader, or evicted.
     pub lost_pages: u64,
-    /// Number of pieces kept mapped until they are read, now.
-    #[serde(default)]
-    pub pieces_held_now: u64,
     /// The last read error.
     pub last_error: Option<String>,
     /// The disk's memory, and what bounds the budget.
@@ -210,7 +206,6 @@ impl DiskReport {
             gap: Durations::of(&snapshot.gap),
             second_try_pages: snapshot.second_try_pages,
             lost_pages: snapshot.lost_pages,
-            pieces_held_now: snapshot.pinned.load(Ordering::Relaxed) as u64,
             memory: s.memory.clone(),
             last_error: snapshot.last_error.clone(),
             size: s.size.clone(),

@@ -1,6 +1,5 @@
 //! The state of a disk thread, for statistics.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -23,8 +22,6 @@ pub struct Snapshot {
     pub second_try_pages: u64,
     /// Pages that left memory before their piece was complete.
     pub lost_pages: u64,
-    /// Number of pinned ranges, as counted by the pinner.
-    pub pinned: Arc<AtomicUsize>,
     /// What files and programs cost the disk.
     pub(crate) costs: SharedCosts,
     /// The last read error.
@@ -45,13 +42,8 @@ pub(crate) struct Statistics {
 }
 
 impl Statistics {
-    pub(crate) fn new(
-        pinned: Arc<AtomicUsize>,
-        media_rate: f64,
-        parts: Vec<Lba>,
-        costs: SharedCosts,
-    ) -> Statistics {
-        let own = Snapshot { pinned, media_rate, parts, costs, ..Snapshot::default() };
+    pub(crate) fn new(media_rate: f64, parts: Vec<Lba>, costs: SharedCosts) -> Statistics {
+        let own = Snapshot { media_rate, parts, costs, ..Snapshot::default() };
         Statistics { published: Arc::new(Mutex::new(own.clone())), own, idle_since: None }
     }
 

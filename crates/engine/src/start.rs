@@ -25,7 +25,6 @@ use crate::layout::Layout;
 use crate::machine::{Machine, SharedMemory};
 use crate::missed::Missed;
 use crate::open_files::OpenFiles;
-use crate::pinner::Pinner;
 use crate::processes::Processes;
 use crate::settings::Settings;
 use crate::sleep::Sleep;
@@ -101,13 +100,11 @@ impl DiskThread {
         let (workers, reports) = Workers::start(name, config.in_flight)?;
         let file_thread = FileThread::start(name, workers.reporter())?;
         let threads = workers.threads();
-        let pinner = config.pins().then(|| Pinner::start(name)).transpose()?;
         let media_rate = disk.profile.as_ref().map_or(0.0, |profile| profile.mean_rate());
         // For a file system on several disks, clients give addresses of the file system.
         let parts = if volume.is_some() { Vec::new() } else { config.parts.clone() };
-        let pinned = pinner.as_ref().map_or_else(Arc::default, Pinner::count);
         let costs = CostMeter::on(config.parts.clone(), processes);
-        let statistics = Statistics::new(pinned, media_rate, parts, costs.shared());
+        let statistics = Statistics::new(media_rate, parts, costs.shared());
         let (snapshot, began) = (statistics.published(), Instant::now());
         let sees_writes = config.writers.is_some() && config.mode.serialises();
         let writes = sees_writes.then(|| WritesSeen::start(name, &devices)).flatten();
@@ -123,7 +120,6 @@ impl DiskThread {
             missed: Missed::default(),
             costs,
             pending: HashMap::new(),
-            pinner,
             bitrates,
             bitrates_told: 0,
             sleep,

@@ -135,7 +135,7 @@ impl Ticket {
 
 impl Engine {
     /// Brings the bytes of a call into memory. After `Resident`, now or as its answer, the caller's own read
-    /// most likely finds the bytes in memory; they are not pinned. The read is reported when it is done
+    /// most likely finds the bytes in memory; nothing locks them there. The read is reported when it is done
     /// ([`Engine::read`], [`Engine::hit`]), because bytes that count as read may be dropped.
     ///
     /// The engine looks up the file's disk (cached for seconds), asks the kernel which bytes are in memory,
@@ -208,7 +208,7 @@ impl Engine {
     /// The reader of a file set has taken the bytes of its call, or never will ([`ClientDemand::file_set`]).
     /// Sent once for each such call that was blocked, whatever its answer.
     pub fn took(&self, ticket: Ticket, read: bool) {
-        // If this is lost, the bytes stay pinned until their file is closed.
+        // If this is lost, the bytes count against the budget until their file is closed.
         let _ = lock(self.devices()).send(ticket.disk, Message::Took { id: ticket.id, read });
     }
 
@@ -255,8 +255,8 @@ impl Engine {
         let _ = lock(self.devices()).read(file, offset, len);
     }
 
-    /// Closes every file of a device, and unpins its pages, so that its file system can be unmounted. Reads
-    /// in flight end first; a disk thread that is behind acts late.
+    /// Closes every file of a device, so that its file system can be unmounted. Reads in flight end first; a
+    /// disk thread that is behind acts late.
     pub fn leave(&self, dev: u64) {
         self.leave_and(dev, || {});
     }

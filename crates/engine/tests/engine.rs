@@ -175,38 +175,6 @@ fn what_is_brought_in_stays_until_it_is_reported_as_read() {
     panic!("given back before it was read, three times, at {given_back:?}");
 }
 
-/// A pager of idle memory, or a limit, would take it meanwhile.
-#[test]
-fn what_was_read_ahead_does_not_leave_until_it_is_read() {
-    for hold in [true, false] {
-        let engine = engine(|s| {
-            s.policy.ahead = Some(AheadConfig { hold, ..AheadConfig::default() });
-        });
-        let file = cold_file(8);
-        if resident_prefix(file.as_fd(), 0, M).unwrap() == M {
-            println!("skipped: {} lies on a file system in memory", env!("CARGO_TARGET_TMPDIR"));
-            return;
-        }
-        assert_eq!(ask(&engine, &file, 0, M), Ok("resident true".into()));
-        let until = Instant::now() + NEVER;
-        let here = |d: &DiskReport| d.in_flight_now + d.queued_now == 0 && (d.pieces_held_now > 0 || !hold);
-        while !engine.statistics().iter().any(here) {
-            assert!(Instant::now() < until, "it never comes: {:?}", engine.statistics());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let left = || {
-            fadvise(file.as_fd(), 0, None, Advice::DontNeed).unwrap();
-            [0, M / 2].map(|at| resident_prefix(file.as_fd(), at, M / 2).unwrap())
-        };
-        assert_eq!(left(), if hold { [M / 2, M / 2] } else { [0, 0] });
-        hit(&engine, &file, 0, M / 2);
-        while left() != if hold { [0, M / 2] } else { [0, 0] } {
-            assert!(Instant::now() < until, "what was read is held: {:?}", left());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
 /// A user may send any number of reports, and they may be lost.
 #[test]
 fn a_flood_of_reports_keeps_no_call_waiting() {

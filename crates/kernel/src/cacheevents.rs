@@ -325,7 +325,7 @@ mod tests {
     fn heard(attachment: Attachment) -> Option<(tempfile::NamedTempFile, CacheEvents)> {
         let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
         let file = tempfile::NamedTempFile::new_in(beside).unwrap();
-        // Page by page, for small folios: one fault may map the whole of a large folio, and tells of one page.
+        // Page by page, for small folios: one fault may map all of a large folio, and tells of one page.
         for page in 0..256 {
             file.as_file().write_all_at(&[7u8; 4096], page * 4096).unwrap();
         }

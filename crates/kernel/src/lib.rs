@@ -16,7 +16,6 @@ pub mod fanotify;
 pub mod fdpass;
 pub mod fstype;
 pub mod handle;
-pub mod hold;
 pub mod identity;
 pub mod ioprio;
 pub mod loopdev;

@@ -33,10 +33,6 @@ pub struct PolicyOptions {
     /// (off) [default: on, or the preset's]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub ahead: Option<bool>,
-    /// Keep what was read ahead mapped until it is read, so that the kernel evicts it last (on), or leave it
-    /// to the kernel (off) [default: on, or the preset's]
-    #[arg(long, value_name = "on|off", value_parser = on_off, hide_short_help = true, hide_long_help = true)]
-    pub hold: Option<bool>,
     /// Most bytes read ahead and not yet used, for each disk, 8MiB or more [default: from the memory of the
     /// machine or control group]
     #[arg(long, value_name = "SIZE")]
@@ -175,7 +171,6 @@ impl PolicyOptions {
         config.bitrate = self.bitrate.map(|bits| bits / 8);
         config.ahead = ahead.then(|| AheadConfig {
             budget: self.budget,
-            hold: self.hold.unwrap_or(preset.hold),
             longest_wait: self.longest_wait,
             quiet: self.quiet,
             ..AheadConfig::default()
@@ -215,7 +210,6 @@ impl PolicyOptions {
         words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
         words.extend(self.order.map(|o| format!("--order={}", o.name())));
         words.extend(self.ahead.map(|on| format!("--ahead={}", on_off(on))));
-        words.extend(self.hold.map(|on| format!("--hold={}", on_off(on))));
         words.extend(self.budget.map(|b| format!("--budget={b}")));
         words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
         words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
@@ -273,15 +267,15 @@ mod tests {
     }
 
     #[test]
-    fn the_default_is_the_automatic_size_ahead_of_need_in_disk_order_and_held() {
+    fn the_default_is_the_automatic_size_ahead_of_need_in_disk_order() {
         let auto = choice(&[]).unwrap();
         assert_eq!(auto.sizing, Sizing::Auto(Params::default()));
         assert_eq!((auto.order, auto.ahead.is_some()), (OrderKind::Sweep, true));
         let ahead = auto.ahead.clone().unwrap();
-        assert_eq!((ahead.hold, ahead.budget, auto.start_size), (true, None, None));
+        assert_eq!((ahead.budget, auto.start_size), (None, None));
         assert_eq!(auto.scale, BitrateRule::SquareRoot);
         assert_eq!(auto, choice(&["--preset", "auto"]).unwrap());
-        let said = ["--prefetch", "auto", "--ahead", "on", "--order", "sweep", "--hold", "on"];
+        let said = ["--prefetch", "auto", "--ahead", "on", "--order", "sweep"];
         assert_eq!(auto, choice(&said).unwrap());
     }
 
@@ -307,7 +301,7 @@ mod tests {
         let competitive = choice(&["--preset", "competitive"]).unwrap();
         assert_eq!(competitive.sizing, Sizing::Competitive(Start::Depth));
         assert_eq!(competitive.order, OrderKind::Sweep);
-        assert!(competitive.ahead.is_some_and(|ahead| ahead.hold));
+        assert!(competitive.ahead.is_some());
     }
 
     #[test]
@@ -318,8 +312,7 @@ mod tests {
         let off = choice(&["--ahead", "off"]).unwrap();
         let Sizing::Auto(params) = off.sizing else { panic!("not automatic") };
         assert_eq!(params.adjust_by, AdjustBy::Gradient, "the model needs streams");
-        let held = choice(&["--preset", "asap", "--ahead", "on", "--hold", "on"]).unwrap();
-        assert!(held.ahead.is_some_and(|ahead| ahead.hold));
+        assert!(choice(&["--preset", "asap", "--ahead", "on"]).unwrap().ahead.is_some());
     }
 
     #[test]
@@ -336,7 +329,7 @@ mod tests {
     fn the_words_for_another_command_mean_the_same() {
         for words in [
             &[][..],
-            &["--preset", "asap", "--hold", "on", "--parameter", "adjust-interval=90ms,in-flight=2"],
+            &["--preset", "asap", "--ahead", "on", "--parameter", "adjust-interval=90ms,in-flight=2"],
             &["--prefetch", "auto", "--parameter", "start-size=3MiB", "--parameter", "adjust-interval=7.5"],
             &["--prefetch", "competitive", "--parameter=slow-start=true", "--size-max=16MiB", "--ahead=off"],
             &["--quiet", "--budget", "2GiB"],

@@ -7,7 +7,7 @@ use seekless_policy::{DEFAULT_PREFETCH, OrderKind, Prefetch};
 /// A set of values for options that are not given. An option that is given always wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
-    /// Automatic size; reads ahead of need, in disk order; held until read
+    /// Automatic size; reads ahead of need, in disk order
     #[default]
     Auto,
     /// Libception (2018): 2 MiB on a miss, one piece at a time for all disks, in order of arrival, answered
@@ -30,7 +30,6 @@ pub(crate) struct Values {
     pub(crate) prefetch: Prefetch,
     pub(crate) order: OrderKind,
     pub(crate) ahead: bool,
-    pub(crate) hold: bool,
     pub(crate) adjust_by: AdjustBy,
     pub(crate) small_in_flight: usize,
     pub(crate) single_queue: bool,
@@ -53,15 +52,13 @@ impl Preset {
             prefetch: Prefetch::Auto,
             order: OrderKind::Sweep,
             ahead: true,
-            hold: true,
             adjust_by: AdjustBy::Model,
             small_in_flight: SMALL_IN_FLIGHT,
             single_queue: false,
             answer_late: false,
         };
         // Neither paper's server reads before a miss or sorts its queue.
-        let on_a_miss =
-            Values { order: OrderKind::Fifo, ahead: false, hold: false, small_in_flight: 1, ..auto };
+        let on_a_miss = Values { order: OrderKind::Fifo, ahead: false, small_in_flight: 1, ..auto };
         match self {
             Preset::Auto => auto,
             Preset::Libception => Values {

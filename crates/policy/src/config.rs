@@ -147,8 +147,6 @@ pub struct AheadConfig {
     pub slack: Nanos,
     /// Maximum time that a client waits because pieces are long.
     pub longest_wait: LongestWait,
-    /// Whether arrived pieces are pinned until they are read.
-    pub hold: bool,
     /// Read for all streams at once, as much as the budget holds, and then not until one of them is about to
     /// run dry, so that the disk may stop meanwhile.
     pub quiet: bool,
@@ -163,7 +161,6 @@ impl Default for AheadConfig {
             budget: None,
             slack: Nanos::from_secs(1),
             longest_wait: LongestWait::Auto,
-            hold: true,
             quiet: false,
             files_max: 2048,
         }
@@ -310,11 +307,6 @@ impl Config {
         let ahead = self.ahead.as_ref();
         ahead.map_or_else(|| StreamConfig::default().idle, |ahead| ahead.streams.idle)
             + drops::dropped_after()
-    }
-
-    /// Whether arrived pieces are pinned until they are read.
-    pub fn pins(&self) -> bool {
-        self.follows() && self.ahead.as_ref().is_some_and(|ahead| ahead.hold)
     }
 
     /// The bounds of one call's request.

@@ -3,7 +3,7 @@
 //! ```text
 //!  Request, Access --> streams (what is read where, how fast) --> pieces, in time --> DiskQueue --> Read
 //!                                                                                          (order)
-//!  Found, Progress, Done --> extents (what is in memory, and why) --> Pin, Renew, Unpin, Drop, Probe
+//!  Found, Progress, Done --> extents (what is in memory, and why) --> Drop, Probe
 //!  MemoryLimit, evictions --> memory (the budget)
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! | `engine/follow.rs` | streams: their positions, when their next piece is due |
 //! | `engine/lengths.rs` | length of a piece: size, bitrates, share of memory |
 //! | `engine/file_sets.rs` | file sets: ranges requested, and ranges in memory and not taken |
-//! | `engine/resident.rs` | memory: arrivals, evictions, pins, bytes dropped |
+//! | `engine/resident.rs` | memory: arrivals, evictions, bytes dropped |
 //! | `engine/foresight.rs` | memory by next use: what leaves when memory is full |
 //! | `engine/quiet.rs` | long reads and long pauses, for a disk that may stop |
 
@@ -38,7 +38,6 @@ use crate::extents::Extents;
 use crate::files::Files;
 use crate::holes::Holes;
 use crate::memory::{Memory, Seen};
-use crate::pins::Pins;
 use crate::profile::{DiskProfile, LoadTrial};
 use crate::service::ServiceModel;
 use crate::sizing::controller::DiskClock;
@@ -50,9 +49,9 @@ use follow::Following;
 pub use misses::LEFT_ALONE;
 use quiet::Quiet;
 
-/// Bound on the ranges in one list: the map of extents, hints for the driver, ranges to renew, ranges to give
-/// back again. Beyond it the oldest range or the newest hint is dropped. The map has room for four ranges of
-/// each stream if that is more: 10 MB in the worst case.
+/// Bound on the ranges in one list: the map of extents, hints for the driver, ranges to give back again.
+/// Beyond it the oldest range or the newest hint is dropped. The map has room for four ranges of each stream
+/// if that is more: 10 MB in the worst case.
 pub(crate) const RANGES_MAX: usize = 16_384;
 
 /// The engine of one disk. The crate's documentation states the contract of its driver.
@@ -70,7 +69,6 @@ pub struct DiskEngine {
     awaited: Awaited,
     /// Whether small files are missed in disk order.
     disk_order: DiskOrder,
-    pins: Pins,
     drops: Drops,
     /// Hints for the driver; answers and reads are kept elsewhere.
     hints: VecDeque<Action>,
@@ -119,7 +117,6 @@ impl DiskEngine {
             following: Following::new(ahead, config.bitrate, profile.mean_depth()),
             awaited: Awaited::default(),
             disk_order: DiskOrder::default(),
-            pins: Pins::default(),
             drops: Drops::default(),
             hints: VecDeque::new(),
             probed: None,
@@ -193,7 +190,7 @@ impl DiskEngine {
         self.confirm_taken();
         self.drop_again();
         self.note_evictions();
-        self.forget_oldest();
+        self.extents.forget_beyond_bound();
         self.make_room();
         self.read_ahead();
         self.close_files();
@@ -253,7 +250,6 @@ impl DiskEngine {
         stats.disk_time = self.clock.disk_time();
         stats.size = self.size.report();
         (stats.pauses, stats.spin_ups) = (self.quiet.pauses, self.quiet.spin_ups);
-        stats.pinned_ranges = self.extents.pinned_ranges();
         stats.file_sets.disk_time = self.queue.time_of_file_sets();
         stats.writers = self.queue.writers.as_ref().map(Writers::stats).unwrap_or_default();
         stats.file_sets.bytes_untaken = self.awaited.bytes();
@@ -355,11 +351,10 @@ impl DiskEngine {
         self.extents.abandon_uncounted(file, 0, u64::MAX, &[]);
     }
 
-    /// Tells the driver to close a file. Its pinned ranges are unpinned first.
+    /// Tells the driver to close a file.
     fn close(&mut self, file: FileId) {
         self.following.table.change_holes(file, |holes| holes.forget(file));
         self.forget_awaited(file);
-        self.unpin(file, 0, u64::MAX, false);
         self.hints.push_back(Action::Close { file });
     }
 

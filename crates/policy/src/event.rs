@@ -51,7 +51,7 @@ pub struct Demand {
     pub joins_kernel: bool,
     /// A file set asks, whose reader takes ranges in any order. They are read as asked, in disk order, in the
     /// time that other readers leave, and at least [`crate::Config::share`] of the disk's time. The bytes
-    /// stay pinned until [`Event::Took`].
+    /// count against the budget until [`Event::Took`].
     pub file_set: bool,
     /// The reader announced random reads of this file (`POSIX_FADV_RANDOM`). The range is read as asked, and
     /// beyond it only as far as such readers were seen to read. Applies to the file until another request of
@@ -211,8 +211,8 @@ pub enum Event {
         /// File offset behind the last byte.
         upto: u64,
     },
-    /// All bytes of the read before the file offset `upto` have arrived. Some may have left memory again: their
-    /// reader may drop what it has read, as rclone does. Who still needs them asks for them.
+    /// All bytes of the read before the file offset `upto` have arrived. Some may have left memory again:
+    /// their reader may drop what it has read, as rclone does. Who still needs them asks for them.
     Progress {
         /// Which read.
         read: ReadId,
@@ -278,37 +278,7 @@ pub enum Action {
         /// Bytes.
         len: u64,
     },
-    /// Keep these bytes in memory until [`Action::Unpin`]: they have arrived and their readers have not read
-    /// them yet. A hint: it may be refused, and nothing is reported.
-    Pin {
-        /// The file.
-        file: FileId,
-        /// First byte, on a page boundary.
-        offset: u64,
-        /// Bytes, in whole pages.
-        len: u64,
-    },
-    /// Renew what keeps these pinned bytes in memory: the kernel may evict them soon. A hint.
-    Renew {
-        /// The file.
-        file: FileId,
-        /// First byte, on a page boundary.
-        offset: u64,
-        /// Bytes, in whole pages.
-        len: u64,
-    },
-    /// Unpin bytes. Must not be lost: bytes that stay pinned for ever are lost memory.
-    Unpin {
-        /// The file.
-        file: FileId,
-        /// First byte, on a page boundary.
-        offset: u64,
-        /// Bytes, in whole pages.
-        len: u64,
-        /// Whether no client is expected to read them, so that they are the best to evict.
-        cold: bool,
-    },
-    /// Close the file: nothing of it is read, pinned or waited for any more.
+    /// Close the file: nothing of it is read or waited for any more.
     Close {
         /// The file.
         file: FileId,

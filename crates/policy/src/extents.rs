@@ -1,9 +1,9 @@
 //! What is known of the bytes of every file of a disk: one map.
 //!
 //! The map holds ranges of bytes that are in memory or in flight. A range has one [`State`]. In addition a
-//! read of it may be in flight (`arriving`), and the driver may have it pinned. Everything else that the
-//! engine must know about bytes follows from the map: what the disk delivered and what was in memory before,
-//! what was evicted before its reader came, what may be dropped, what to pin or unpin.
+//! read of it may be in flight (`arriving`). Everything else that the engine must know about bytes follows
+//! from the map: what the disk delivered and what was in memory before, what was evicted before its reader
+//! came, what may be dropped.
 //!
 //! Every change is one call of [`Extents::rewrite`], which splits ranges at the edges of the change and joins
 //! equal neighbours after it. A stream takes two or three ranges: the bytes it has read, and a range for each
@@ -48,12 +48,11 @@ enum State {
 struct Facts {
     state: State,
     arriving: bool,
-    pinned: bool,
 }
 
 impl Facts {
     const fn of(state: State) -> Facts {
-        Facts { state, arriving: false, pinned: false }
+        Facts { state, arriving: false }
     }
 
     /// Whether it takes memory, or soon will.
@@ -90,7 +89,6 @@ pub(crate) struct Extents<F> {
     recency: Recency<(F, u64)>,
     /// Maximum number of ranges, kept by [`Extents::forget_beyond_bound`].
     pub(crate) ranges_max: usize,
-    pinned_ranges: usize,
     /// Bytes in memory or in flight, as far as is known.
     occupied: u64,
     account: Account,
@@ -141,7 +139,6 @@ impl<F: Copy + Ord> Extents<F> {
             files: BTreeMap::new(),
             recency: Recency::default(),
             ranges_max: ranges_max.max(4),
-            pinned_ranges: 0,
             occupied: 0,
             account: Account::default(),
             changes: Changes::default(),
@@ -158,16 +155,12 @@ impl<F: Copy + Ord> Extents<F> {
         self.recency.len()
     }
 
-    pub(crate) fn pinned_ranges(&self) -> usize {
-        self.pinned_ranges
-    }
-
     /// Bytes in memory or in flight, as far as is known.
     pub(crate) fn occupied(&self) -> u64 {
         self.occupied
     }
 
-    /// Forgets a file that has no pinned ranges.
+    /// Forgets a file.
     pub(crate) fn forget(&mut self, file: F) {
         let of_file = self.files.get(&file);
         let starts: Vec<u64> = of_file.into_iter().flat_map(|ranges| ranges.keys().copied()).collect();
@@ -201,14 +194,10 @@ impl<F: Copy + Ord> Extents<F> {
     /// This part of a range in flight was in memory before: the disk does not deliver it.
     pub(crate) fn found(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| match facts {
-            Some(f @ Facts { state: State::Absent, .. }) => {
-                Some(Facts { state: State::Found, arriving: false, ..f })
-            }
+            Some(Facts { state: State::Absent, .. }) => Some(Facts::of(State::Found)),
             // Wanted again before it left memory.
-            Some(f @ Facts { state: State::Leaving, .. }) => {
-                Some(Facts { state: State::Read, arriving: false, ..f })
-            }
-            Some(f) => Some(Facts { arriving: false, ..f }),
+            Some(Facts { state: State::Leaving, .. }) => Some(Facts::of(State::Read)),
+            Some(Facts { state, .. }) => Some(Facts::of(state)),
             None => None,
         });
     }
@@ -221,7 +210,7 @@ impl<F: Copy + Ord> Extents<F> {
                 account.evict(now, len, f.state);
                 add(&mut account.totals.disk, len);
                 add(&mut account.totals.prefetched, len);
-                Some(Facts { state: State::Unread(submitted), arriving: false, pinned: f.pinned })
+                Some(Facts::of(State::Unread(submitted)))
             }
             facts => facts,
         });
@@ -231,7 +220,7 @@ impl<F: Copy + Ord> Extents<F> {
     pub(crate) fn read_failed(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |_, _, facts| match facts {
             Some(Facts { state: State::Absent, arriving: true, .. }) => None,
-            Some(f) => Some(Facts { arriving: false, ..f }),
+            Some(Facts { state, .. }) => Some(Facts::of(state)),
             None => None,
         });
     }
@@ -241,7 +230,6 @@ impl<F: Copy + Ord> Extents<F> {
     pub(crate) fn used(&mut self, file: F, start: u64, end: u64) {
         self.rewrite(file, start, end, |Account { totals, .. }, len, facts| {
             add(&mut totals.requested, len);
-            let pinned = facts.is_some_and(|f| f.pinned);
             match facts.map(|f| f.state) {
                 Some(State::Absent) => {
                     let arriving = facts.is_some_and(|f| f.arriving);
@@ -260,7 +248,7 @@ impl<F: Copy + Ord> Extents<F> {
                     add(&mut totals.cached_unknown, len);
                 }
             }
-            Some(Facts { state: State::Read, arriving: false, pinned })
+            Some(Facts::of(State::Read))
         });
     }
 
@@ -356,16 +344,6 @@ impl<F: Copy + Ord> Extents<F> {
         self.stretches(file, start, end, |f| f.state == State::Leaving && !f.arriving)
     }
 
-    /// The pinned parts of this range.
-    pub(crate) fn pinned(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
-        self.stretches(file, start, end, |f| f.pinned)
-    }
-
-    /// The parts of this range that are in memory and not pinned.
-    pub(crate) fn unpinned(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
-        self.stretches(file, start, end, |f| !f.pinned && f.in_memory())
-    }
-
     /// The parts of `[start, end)` for which `of` holds; adjacent parts are joined.
     fn stretches(&self, file: F, start: u64, end: u64, of: impl Fn(&Facts) -> bool) -> Vec<(u64, u64)> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
@@ -378,53 +356,17 @@ impl<F: Copy + Ord> Extents<F> {
         stretches
     }
 
-    /// The whole pinned ranges that `[start, end)` touches.
-    pub(crate) fn pinned_around(&self, file: F, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let Some(of_file) = self.files.get(&file).filter(|_| start < end) else { return Vec::new() };
-        let mut first = start;
-        for (&at, extent) in of_file.range(..start).rev() {
-            if !extent.facts.pinned || extent.end < first {
-                break;
-            }
-            first = at;
-        }
-        let mut stretches: Vec<(u64, u64)> = Vec::new();
-        for (&at, extent) in of_file.range(first..) {
-            match stretches.last_mut() {
-                Some((_, last)) if *last == at && extent.facts.pinned => *last = extent.end,
-                _ if at >= end => break,
-                _ if !extent.facts.pinned => {}
-                _ => stretches.push((at, extent.end)),
-            }
-        }
-        stretches
-    }
-
-    /// The driver pins the bytes of this range that are in memory.
-    pub(crate) fn pin(&mut self, file: F, start: u64, end: u64) {
-        self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: true, ..f }));
-    }
-
-    /// The driver unpins them.
-    pub(crate) fn unpin(&mut self, file: F, start: u64, end: u64) {
-        self.rewrite(file, start, end, |_, _, facts| facts.map(|f| Facts { pinned: false, ..f }));
-    }
-
     /// Evictions noticed since the last call.
     pub(crate) fn take_evicted(&mut self) -> Vec<Evicted> {
         core::mem::take(&mut self.account.evicted)
     }
 
-    /// Forgets the ranges that were touched longest ago, as many as there are too many. Returns the pinned
-    /// ones, by file and rising offset.
-    pub(crate) fn forget_beyond_bound(&mut self) -> Vec<(F, u64, u64)> {
-        let mut pinned = Vec::new();
+    /// Forgets the ranges that were touched longest ago, as many as there are too many.
+    pub(crate) fn forget_beyond_bound(&mut self) {
         while self.recency.len() > self.ranges_max {
             let Some((file, start)) = self.recency.pop_oldest() else { break };
-            pinned.extend(self.forget_range(file, start).map(|end| (file, start, end)));
+            self.forget_range(file, start);
         }
-        pinned.sort_unstable();
-        pinned
     }
 
     /// The ranges that overlap `[start, end)`, cut to it.
@@ -470,7 +412,6 @@ impl<F: Copy + Ord> Extents<F> {
         let mut cursor = start;
         for &(at, Extent { end: until, facts, handle }) in old.iter() {
             self.recency.remove(handle);
-            self.pinned_ranges -= usize::from(facts.pinned);
             let bytes = if facts.occupies() { until - at } else { 0 };
             self.occupied = self.occupied.saturating_sub(bytes);
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
@@ -489,7 +430,6 @@ impl<F: Copy + Ord> Extents<F> {
         }
         for &(from, to, facts) in new.iter() {
             let handle = self.recency.add((file, from));
-            self.pinned_ranges += usize::from(facts.pinned);
             add(&mut self.occupied, if facts.occupies() { to - from } else { 0 });
             of_file.insert(from, Extent { end: to, facts, handle });
         }
@@ -498,22 +438,19 @@ impl<F: Copy + Ord> Extents<F> {
         }
     }
 
-    /// Forgets a range; returns its end if it was pinned.
-    fn forget_range(&mut self, file: F, start: u64) -> Option<u64> {
-        let of_file = self.files.get_mut(&file)?;
-        let Extent { end, facts, .. } = of_file.remove(&start)?;
+    fn forget_range(&mut self, file: F, start: u64) {
+        let Some(of_file) = self.files.get_mut(&file) else { return };
+        let Some(Extent { end, facts, .. }) = of_file.remove(&start) else { return };
         if of_file.is_empty() {
             self.files.remove(&file);
         }
         let bytes = if facts.occupies() { end - start } else { 0 };
         self.occupied = self.occupied.saturating_sub(bytes);
-        self.pinned_ranges -= usize::from(facts.pinned);
         match facts.state {
             State::Unread(_) => add(&mut self.account.totals.forgotten_fresh, end - start),
             State::Read => add(&mut self.account.totals.forgotten_used, end - start),
             State::Absent | State::Abandoned | State::Found | State::Leaving => {}
         }
-        facts.pinned.then_some(end)
     }
 }
 

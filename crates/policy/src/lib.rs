@@ -6,7 +6,7 @@
 //! requests into *pieces* that are larger than requested (prefetch), submits a few at a time (serialisation)
 //! in a chosen order ([`OrderKind`]), and answers every request exactly once. Libception \[L\] 3.2.2 calls
 //! this part Reception's DiskIODaemon. Hits are reported to it too, so it follows each sequential reader as a
-//! stream and reads ahead of need. It says which bytes to pin, and which to drop.
+//! stream and reads ahead of need. It says which bytes to drop.
 //!
 //! # The contract of a driver
 //!
@@ -47,8 +47,8 @@
 //! - [`Event::Missing`]: a probe found bytes missing. If lost, a client is blocked there.
 //! - [`Event::ReadByKernel`]: the kernel reads for a client that no door blocks. If lost, the account counts
 //!   these bytes as a hit.
-//! - [`Event::Took`]: a file set's reader has taken its bytes. If lost, the bytes stay pinned until their
-//!   file is closed.
+//! - [`Event::Took`]: a file set's reader has taken its bytes. If lost, the bytes count against the
+//!   budget until their file is closed.
 //! - [`Event::Bitrate`]: a file's bitrate is known. If lost, its pieces have the size for an unknown bitrate.
 //! - [`Event::Rest`]: the disk is left to its readers, or no longer. If lost, the engine stays as it was.
 //! - [`Event::InFlight`]: the device was found to be a set of spindles, or no longer to be one. If lost, the
@@ -72,17 +72,12 @@
 //!   itself.
 //! - [`Action::Read`]: bring the bytes in. The file is open. The range is whole pages, at most
 //!   [`Config::read_max`] long, and no two reads in flight share a byte.
-//! - [`Action::Unpin`]: unpin bytes. Each pinned byte is named once, before its file is closed. If lost, the
-//!   memory is lost too.
-//! - [`Action::Close`]: close the file. Nothing of it is read, pinned or waited for. It is withdrawn if the
+//! - [`Action::Close`]: close the file. Nothing of it is read or waited for. It is withdrawn if the
 //!   file is opened again before the action is polled. If lost, the file system stays busy.
 //!
 //! These are hints. Ignoring one costs only performance, and nothing is reported:
 //!
-//! - [`Action::Pin`]: pin whole pages of an open file that are in memory, as far as was reported, and not
-//!   pinned. If the pin is refused, the bytes still count as pinned; their `Unpin` follows and is ignored.
-//! - [`Action::Renew`]: renew pinned bytes.
-//! - [`Action::Drop`]: drop whole pages of an open file that are neither pinned nor in flight.
+//! - [`Action::Drop`]: drop whole pages of an open file that are not in flight.
 //! - [`Action::Probe`]: check bytes of an open file. Missing bytes are reported as [`Event::Missing`].
 //!
 //! Without [`Config::ahead`] there are answers, reads and closes only.
@@ -90,10 +85,10 @@
 //! ## What is left at the end
 //!
 //! When every client is gone and every read is over, the engine becomes idle after [`StreamConfig::idle`] and
-//! another half minute of ticks. Then nothing is blocked, queued, in flight, pinned or open, and
+//! another half minute of ticks. Then nothing is blocked, queued, in flight or open, and
 //! `next_deadline` returns `None`. Until then everything is bounded: [`Config::queue_max`] requests, as many
 //! pieces, [`StreamConfig::streams_max`] streams, [`AheadConfig::files_max`] open files beside those that are
-//! being read, 16,384 ranges of bytes, or four for each stream. A driver that stops earlier closes and unpins
+//! being read, 16,384 ranges of bytes, or four for each stream. A driver that stops earlier closes its files
 //! by itself.
 //!
 //! # Other crates
@@ -130,7 +125,6 @@ mod holes;
 mod io_priority;
 mod order;
 mod piece;
-mod pins;
 mod queue;
 mod service;
 mod share;

@@ -70,8 +70,6 @@ pub struct Stats {
     pub budget: u64,
     /// The memory of the disk now, and what bounds the budget.
     pub memory: MemoryReport,
-    /// Ranges pinned now.
-    pub pinned_ranges: usize,
     /// Whether memory is short now: bytes have left lately to make room.
     pub gives_back: bool,
     /// Requests waiting now.

@@ -6,7 +6,7 @@ use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::Params;
 use seekless_policy::{
     Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, ReadId,
-    Reason, Request, RequestId, Sizing, Taken, Verdict,
+    Reason, Request, RequestId, Sizing, StreamConfig, Taken, Verdict,
 };
 
 const M: u64 = 1 << 20;
@@ -615,4 +615,51 @@ fn a_file_is_closed_41_seconds_after_its_last_read() {
         now = s.next_deadline().expect("an open file has its time");
         s.handle(now, Event::Tick);
     }
+}
+
+#[test]
+fn a_file_is_closed_for_another_and_not_read_ahead_of_until_it_is_opened_again() {
+    let mut s = engine(AheadConfig { files_max: 1, ..AheadConfig::default() });
+    head_read(&mut s, ms(0), ms(0), 1, 1);
+    s.handle(ms(0), access(1, 512 * K, 512 * K));
+    serve(&mut s, ms(0));
+    s.handle(ms(10), miss(2, 2, 0, 512 * K));
+    let mut closed = false;
+    while let Some(action) = s.poll_action() {
+        closed |= action == Action::Close { file: file(1) };
+        if let Action::Read { id, .. } = action {
+            s.handle(ms(10), Event::Done { read: id, outcome: Outcome::Ok });
+        }
+    }
+    assert!(closed);
+    // Its stream would run dry. Nothing of it is read, and its accesses are ignored.
+    s.handle(ms(1500), access(1, M, M));
+    for at in [1500, 2000, 3000, 8000] {
+        s.handle(ms(at), Event::Tick);
+        assert!(serve(&mut s, ms(at)).iter().all(|&(ino, ..)| ino != 1), "at {at} ms");
+    }
+    open(&mut s, ms(8000), 1);
+    let mut reads = Vec::new();
+    for i in 0..8 {
+        let now = ms(8500 + 500 * i);
+        s.handle(now, access(1, 2 * M + i * 512 * K, 512 * K));
+        reads.extend(serve(&mut s, now));
+    }
+    assert!(reads.iter().any(|&(ino, ..)| ino == 1), "{reads:?}");
+}
+
+/// Each stream has a range behind itself and one ahead.
+#[test]
+fn the_map_has_room_for_what_as_many_streams_as_are_followed_have_ahead() {
+    let streams = StreamConfig::default().streams_max as u64;
+    let mut s = engine(AheadConfig { budget: Some(Bytes::gib(64)), ..AheadConfig::default() });
+    for i in 0..streams {
+        let (ino, at) = (i % 2048, i / 2048 * 8 * M);
+        s.handle(ms(0), miss(i, ino, at, 64 * K));
+        serve(&mut s, ms(0));
+        s.handle(ms(0), access(ino, at, 64 * K));
+        serve(&mut s, ms(0));
+    }
+    let stats = s.stats();
+    assert_eq!((stats.streams as u64, stats.ledger.forgotten_fresh), (streams, 0));
 }

@@ -69,7 +69,7 @@ enum Step {
         nth: usize,
         ok: bool,
     },
-    /// The kernel evicts pages, pinned or not.
+    /// The kernel evicts pages.
     Evict {
         file: u64,
         start: u64,
@@ -249,8 +249,7 @@ impl Machine {
                     self.reports.push_back(Event::Missing { file, offset: from, len: to - from });
                 }
             }
-            // The kernel may evict pinned pages all the same.
-            Action::Pin { .. } | Action::Renew { .. } | Action::Unpin { .. } | Action::Close { .. } => {}
+            Action::Close { .. } => {}
         }
     }
 
@@ -479,9 +478,6 @@ const fn word(action: &Action) -> &'static str {
         Action::Read { .. } => "read",
         Action::Drop { .. } => "drop",
         Action::Probe { .. } => "probe",
-        Action::Pin { .. } => "pin",
-        Action::Renew { .. } => "renew",
-        Action::Unpin { .. } => "unpin",
         Action::Close { .. } => "close",
         Action::Answer { .. } => "answer",
     }
@@ -517,7 +513,7 @@ fn a_long_run_under_pressure_meets_every_action_and_replays() {
         let there = stats.ledger.cached + stats.ledger.passed;
         assert!(machine.delivered <= stats.ledger.disk + there, "{} {stats:?}", machine.delivered);
     }
-    let words = ["answer", "close", "drop", "pin", "probe", "read", "renew", "unpin"];
+    let words = ["answer", "close", "drop", "probe", "read"];
     assert_eq!(seen.keys().copied().collect::<Vec<_>>(), words);
     assert!(seen.values().all(|&n| n >= 20), "{seen:?}");
     let met = [evicted, failed, late, gave_back, budgets.len() as u64];

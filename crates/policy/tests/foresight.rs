@@ -24,7 +24,7 @@ struct Bench {
 impl Bench {
     fn new(bytes: u64) -> Bench {
         let memory = MemoryLimit { bytes: Bytes(bytes), tasks_wait: false };
-        let ahead = AheadConfig { longest_wait: LongestWait::Off, hold: false, ..AheadConfig::default() };
+        let ahead = AheadConfig { longest_wait: LongestWait::Off, ..AheadConfig::default() };
         let config = Config { prefetch: Bytes::mib(1), memory, ahead: Some(ahead), ..Config::default() };
         Bench { engine: DiskEngine::new(config), now: Nanos::ZERO, dropped: Vec::new() }
     }

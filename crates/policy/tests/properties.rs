@@ -208,8 +208,15 @@ impl Bench {
     fn drain(&mut self) {
         loop {
             self.poll_all();
-            let Some((read, _)) = self.nth_flight(0) else { break };
-            self.finish(read, true);
+            if let Some((read, _)) = self.nth_flight(0) {
+                self.finish(read, true);
+                continue;
+            }
+            // It may be the writers' turn.
+            let queued = self.logged.engine.load().0 > 0;
+            let Some(at) = self.logged.engine.next_deadline().filter(|_| queued) else { break };
+            self.logged.now = at;
+            self.handle(Event::Tick);
         }
         // Streams end by silence, and the bytes they leave are given back several times; then nothing keeps
         // the engine awake.

@@ -68,7 +68,8 @@ fn moved() -> Vec<MovedOption> {
     let disk = ["model", "spread", "spread-chunk", "queue-depth", "backing", "file-size", "into", "pack"];
     let rates = ["sessions", "trials", "ramp-over", "step", "runs", "precision"];
     let all = [&cache_levels[..], &planner, &downloads, &log, &disk, &rates].concat();
-    all.into_iter().map(of).collect()
+    let ignored = [MovedOption { now: "parameter", effective: false, ..of("hold") }];
+    all.into_iter().map(of).chain(ignored).collect()
 }
 
 fn main() -> ExitCode {

@@ -305,7 +305,7 @@ mod tests {
         for (text, word) in [
             ("{}", "is no record"),
             (&good.replace("\"schema\": 1", "\"schema\": 2"), "newer"),
-            (&good.replace("\"name\": \"closed-loop\"", "\"name\": \"hold\""), "`hold`"),
+            (&good.replace("\"name\": \"closed-loop\"", "\"name\": \"flash\""), "`flash`"),
         ] {
             std::fs::write(path(dir.path(), "closed-loop"), text).unwrap();
             let fault = Record::read(dir.path(), "closed-loop").unwrap_err();

@@ -349,7 +349,6 @@ const READ_PATH: [&str; 21] = [
     "crates/engine/src/disk_thread.rs",
     "crates/engine/src/machine.rs",
     "crates/engine/src/open_files.rs",
-    "crates/engine/src/pinner.rs",
     "crates/engine/src/start.rs",
     "crates/engine/src/submit.rs",
     "crates/engine/src/worker.rs",

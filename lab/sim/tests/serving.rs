@@ -101,31 +101,6 @@ fn golden_runs() {
 const GOLDEN: [(u64, u64, u64); 5] =
     [(366, 1421, 180440), (857, 788, 390392), (998, 899, 446280), (936, 4511, 565680), (825, 943, 380076)];
 
-/// What is held is there when its reader comes, where without it three times as much is gone.
-#[test]
-fn what_is_held_is_not_read_again() {
-    let size = Some(Bytes::gib(20));
-    let catalogue = Catalogue::new(&CatalogueSpec { size, ..CatalogueSpec::default() }).unwrap();
-    let read_again = |hold| {
-        let mut engine = engine(Mode::Both, true).unwrap();
-        engine.policy.ahead =
-            Some(AheadConfig { hold, budget: Some(Bytes::mib(600)), ..AheadConfig::default() });
-        let Config { mut disks, .. } = closed(1);
-        disks[0].size = Bytes::gib(30);
-        let config = Config {
-            disks,
-            memory: Bytes::gib(1),
-            engine: Some(engine),
-            server: ServerModel::threads(),
-            length: Nanos::from_secs(120),
-            ..sessions(80.0)
-        };
-        serving::run(&config, &catalogue).unwrap().cache.refetched
-    };
-    let (held, left) = (read_again(true), read_again(false));
-    assert!(held * 2 < left, "{held} pages, and {left} left to the kernel");
-}
-
 /// A shim that reads the longer range by a call of its own goes by the kernel's windows; one that tells the
 /// kernel to read ahead goes by its largest requests.
 #[test]

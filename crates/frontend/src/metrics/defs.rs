@@ -193,8 +193,6 @@ metrics! {
         "Pieces in the queue.";
     IN_FLIGHT: "seekless_disk_pieces_in_flight", None, Gauge, ["disk"], Stable,
         "Pieces that the disk is reading.";
-    HELD: "seekless_disk_pieces_held", None, Gauge, ["disk"], Unstable,
-        "Pieces kept mapped until they are read.";
 
     PROGRAM_BUSY: "seekless_disk_program_busy", Seconds, Counter, ["disk", "program", "group"], Unstable,
         "Of the busy time, the part spent for a program; the ten programs that cost the disk most.";

@@ -130,7 +130,6 @@ fn of_disk(d: &DiskReport, add: &mut impl FnMut(&'static Metric, &[&str], Value)
         (&defs::WAITING, d.waiting_now),
         (&defs::QUEUED, d.queued_now),
         (&defs::IN_FLIGHT, d.in_flight_now),
-        (&defs::HELD, d.pieces_held_now),
         (&defs::PAUSES, d.pauses),
         (&defs::SPIN_UPS, d.spin_ups_known()),
         (&defs::FILE_SET_TAKEN, d.file_sets.bytes_taken),

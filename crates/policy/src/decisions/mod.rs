@@ -2,7 +2,7 @@
 //! of JSON.
 //!
 //! ```text
-//! seekless-decisions 10                                   first line: the format's version
+//! seekless-decisions 11                                   first line: the format's version
 //! [0,0,{"disk":{"name":"sda","config":{"mode":"both",...}}}]
 //! [0,0,{"event":{"memory-limit":{"bytes":1073741824,"tasks_wait":false}}}]
 //! [0,150000,{"event":{"request":{"id":7,"file":{"dev":2049,"ino":131},"offset":0,"len":524288,...}}}]
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Action, Config, Event};
 
 /// The first line of a log.
-pub const FIRST_LINE: &str = "seekless-decisions 10";
+pub const FIRST_LINE: &str = "seekless-decisions 11";
 
 /// What first lines of every version begin with.
 pub const FORMAT: &str = "seekless-decisions ";
@@ -173,9 +173,6 @@ mod tests {
             Action::Read { id: read, file, offset, len, lba },
             Action::Drop { file, offset, len },
             Action::Probe { file, offset, len },
-            Action::Pin { file, offset, len },
-            Action::Renew { file, offset, len },
-            Action::Unpin { file, offset, len, cold: true },
             Action::Close { file },
             Action::Answer { request: id, verdict: Verdict::Pass(Reason::QueueFull) },
         ] {

@@ -2,8 +2,8 @@
 //!
 //! A reader of a file set takes ranges of files in any order, so its ranges do not form a stream: the place
 //! of one says nothing about the next. They are read as asked. The bytes that were read stay in the one map
-//! of bytes ([`crate::extents`]), count against the budget, and are pinned like read-ahead, until the reader
-//! reports that it has taken them ([`crate::Event::Took`]).
+//! of bytes ([`crate::extents`]) and count against the budget, until the reader reports that it has taken
+//! them ([`crate::Event::Took`]).
 //!
 //! The crate `filesets` decides which ranges are asked for, and how many.
 
@@ -34,7 +34,7 @@ impl Awaited {
         requests.filter_map(|id| self.ranges.get(id).map(|&(_, start, end)| (start, end)))
     }
 
-    /// Adds a range. Beyond the bound, ranges are read but not pinned.
+    /// Adds a range. Beyond the bound, ranges are read but do not count.
     fn add(&mut self, id: RequestId, range: (FileId, u64, u64)) {
         if self.ranges.len() < RANGES_MAX {
             self.ranges.insert(id, range);
@@ -62,8 +62,7 @@ impl Awaited {
 }
 
 impl DiskEngine {
-    /// A request of a file set was admitted. If streams are not followed, nothing is pinned and nothing
-    /// counts as read ahead.
+    /// A request of a file set was admitted. If streams are not followed, nothing counts as read ahead.
     pub(super) fn awaits(&mut self, id: RequestId, range: (FileId, u64, u64)) {
         self.stats.file_sets.requests += 1;
         if self.config.follows() {
@@ -96,12 +95,6 @@ impl DiskEngine {
         if read {
             self.stats.file_sets.bytes_taken = self.stats.file_sets.bytes_taken.saturating_add(end - start);
             self.extents.used(file, start, end);
-        }
-        for (from, upto) in self.extents.pinned(file, start, end) {
-            if !self.is_expected(file, from, upto) {
-                // A file set reads each byte once, so these pages are the best to evict.
-                self.unpin(file, from, upto, true);
-            }
         }
         // A file set has many files, and reads each once.
         if self.awaited.of_file(file).next().is_none() && self.following.table.of_file(file).next().is_none()

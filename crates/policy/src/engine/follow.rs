@@ -108,7 +108,6 @@ impl DiskEngine {
         }
         self.rank_bitrates();
         self.has_passed(stream, if taken == Taken::All { end } else { offset });
-        self.unpin_passed(file, offset, end);
         self.line_up(stream);
     }
 

@@ -287,7 +287,6 @@ impl DiskEngine {
             self.following.table.lost(stream, wanted.start);
         }
         // One page is known to be missing, even if nothing is read now.
-        self.unpin(request.file, wanted.start, wanted.start + PAGE, false);
         self.extents.missing(self.now, request.file, wanted.start, wanted.start + PAGE);
         Some(stream)
     }

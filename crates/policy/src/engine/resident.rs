@@ -1,12 +1,7 @@
-//! What is in memory: bytes that reads bring in, bytes evicted, pinned and dropped.
-//!
-//! A piece that has arrived is pinned until the streams it was fetched for have passed it. A stream keeps a
-//! [`PIECE`] behind itself, because servers read a little twice. What leaves when memory is full is decided
-//! in [`super::foresight`].
+//! What is in memory: bytes that reads bring in, bytes evicted and dropped. What leaves when memory is full
+//! is decided in [`super::foresight`].
 
 use alloc::vec::Vec;
-
-use seekless_base::wants::PIECE;
 
 use super::DiskEngine;
 use super::follow::next_page;
@@ -76,9 +71,6 @@ impl DiskEngine {
             let counting = self.counted_on(file);
             self.extents.abandon_uncounted(file, start, end, &counting);
         }
-        if outcome == Outcome::Ok {
-            self.pin(file, start, end);
-        }
     }
 
     /// The bytes `[start, end)` were found not to be in memory. They are fetched again for the streams that
@@ -90,7 +82,6 @@ impl DiskEngine {
         if start >= end || is_hole || self.queue.is_under_way(file, start, end) {
             return;
         }
-        self.unpin(file, start, end, false);
         self.extents.missing(self.now, file, start, end);
         for id in self.cancel_expected(file, start, end) {
             self.line_up(id);
@@ -105,23 +96,6 @@ impl DiskEngine {
             if !self.rests {
                 self.memory.evicted(self.now, bytes, fetched, unread);
             }
-        }
-    }
-
-    /// Forgets and unpins the ranges that the map has no room for. A page may be in two ranges; pins are
-    /// whole pages, so it is unpinned with the first that is forgotten.
-    pub(super) fn forget_oldest(&mut self) {
-        let mut unpinned: Vec<(FileId, u64, u64)> = Vec::new();
-        for (file, start, end) in self.extents.forget_beyond_bound() {
-            let (start, end) = (start / PAGE * PAGE, next_page(end));
-            self.extents.unpin(file, start, end);
-            match unpinned.last_mut() {
-                Some((last, _, upto)) if *last == file && start <= *upto => *upto = end,
-                _ => unpinned.push((file, start, end)),
-            }
-        }
-        for (file, offset, end) in unpinned {
-            self.hints.push_back(Action::Unpin { file, offset, len: end - offset, cold: false });
         }
     }
 
@@ -160,76 +134,6 @@ impl DiskEngine {
             || self.queue.is_under_way(file, start, end)
     }
 
-    /// The offset in `[start, end)` up to which all streams have passed the bytes fetched for them, with the
-    /// distance that a server may read twice; `end` if no stream is expected.
-    fn passed_by_all(&self, file: FileId, start: u64, end: u64) -> u64 {
-        let streams = self.following.table.of_file(file).filter(|(_, s)| s.fetched > start);
-        let awaiting = streams.map(|(_, s)| s.passed.saturating_sub(PIECE));
-        let file_sets = self.awaited.of_file(file).filter(|&(_, upto)| upto > start).map(|(from, _)| from);
-        awaiting.chain(file_sets).min().map_or(end, |behind| behind.max(start).min(end))
-    }
-
-    /// A piece has arrived: pins the bytes that streams are expected to read, and renews as many pinned
-    /// bytes.
-    fn pin(&mut self, file: FileId, start: u64, end: u64) {
-        if !self.config.pins() {
-            return;
-        }
-        let from = self.passed_by_all(file, start, end) / PAGE * PAGE;
-        // A range that was pinned before and is read again had been evicted despite the pin.
-        self.renew(file, from.max(start), end);
-        let ranges = self.extents.unpinned(file, from.max(start), end);
-        for (from, to) in ranges.into_iter().map(whole_pages) {
-            if from < to && self.hint(Action::Pin { file, offset: from, len: to - from }) {
-                self.extents.pin(file, from, to);
-                self.pins.pinned(file, from, to);
-            }
-        }
-        let extents = &self.extents;
-        let still =
-            |file, start, end| extents.pinned(file, start, end).iter().map(|(from, to)| to - from).sum();
-        let mut renewals = Vec::new();
-        while let Some(range) = self.pins.next(still) {
-            renewals.push(range);
-        }
-        for (file, start, end) in renewals {
-            self.renew(file, start, end);
-        }
-    }
-
-    /// Tells the driver to renew the pinned ranges of these bytes.
-    fn renew(&mut self, file: FileId, start: u64, end: u64) {
-        for (from, to) in self.extents.pinned(file, start, end) {
-            self.hint(Action::Renew { file, offset: from, len: to - from });
-        }
-    }
-
-    /// A stream read `[offset, upto)`: unpins, in steps, the bytes that all streams of the file have passed.
-    pub(super) fn unpin_passed(&mut self, file: FileId, offset: u64, upto: u64) {
-        let ranges = self.extents.pinned_around(file, offset.saturating_sub(PIECE), upto);
-        self.unpin_before(file, ranges, upto, PIECE);
-    }
-
-    /// Unpins what all streams of the file have passed of these pinned ranges before `upto`: at least `least`
-    /// bytes at a time, or to the end of a range.
-    fn unpin_before(&mut self, file: FileId, ranges: Vec<(u64, u64)>, upto: u64, least: u64) {
-        for (from, end) in ranges {
-            let passed = self.passed_by_all(file, from, end.min(upto)) / PAGE * PAGE;
-            if passed > from && (passed - from >= least || passed == end) {
-                let cold = !self.is_expected(file, from, passed);
-                self.unpin(file, from, passed, cold);
-            }
-        }
-    }
-
-    /// Unpins the pinned parts of these bytes.
-    pub(super) fn unpin(&mut self, file: FileId, start: u64, end: u64, cold: bool) {
-        for (from, to) in self.extents.pinned(file, start, end) {
-            self.extents.unpin(file, from, to);
-            self.hints.push_back(Action::Unpin { file, offset: from, len: to - from, cold });
-        }
-    }
-
     /// The ranges that streams and file sets expect in memory: fetched for them and not read. By rising
     /// offset.
     pub(super) fn counted_on(&self, file: FileId) -> Vec<(u64, u64)> {
@@ -244,8 +148,6 @@ impl DiskEngine {
     pub(super) fn stream_ended(&mut self, over: &Stream) {
         let counting = self.counted_on(over.file);
         self.extents.stream_ended(over.file, over.position, &counting);
-        // Over the whole file: bytes behind it or beyond a hole may have been pinned for it too.
-        self.unpin_before(over.file, self.extents.pinned(over.file, 0, u64::MAX), u64::MAX, 0);
     }
 
     /// Drops bytes of an open file, for the `attempt`th time.
@@ -254,7 +156,6 @@ impl DiskEngine {
         if start >= end || !self.files.is_open(file) {
             return;
         }
-        self.unpin(file, start, end, true);
         if self.hint(Action::Drop { file, offset: start, len: end - start }) {
             if attempt == 1 {
                 self.stats.bytes_dropped = self.stats.bytes_dropped.saturating_add(end - start);

@@ -129,31 +129,14 @@ fn what_is_given_back_unread_is_wasted_and_not_evicted() {
 }
 
 #[test]
-fn pins_are_a_property_of_ranges() {
-    let mut map = Extents::new(100);
-    fetch(&mut map, at(0), 1, 0, 1000);
-    fetch(&mut map, at(5), 1, 1000, 2000);
-    map.pin(1, 500, 3000);
-    assert_eq!(map.pinned(1, 0, u64::MAX), [(500, 2000)], "what is not there is not pinned");
-    assert_eq!(map.unpinned(1, 0, 3000), [(0, 500)]);
-    assert_eq!(map.pinned_around(1, 1500, 1600), [(500, 2000)]);
-    map.used(1, 500, 700);
-    map.unpin(1, 500, 700);
-    assert_eq!(map.pinned_around(1, 0, 600), []);
-    assert_eq!(map.pinned_around(1, 0, 800), [(700, 2000)]);
-    map.missing(at(9), 1, 0, 5000);
-    assert_eq!(map.pinned_ranges(), 0);
-}
-
-#[test]
-fn what_is_found_in_memory_can_be_pinned_and_was_fetched_by_nobody() {
+fn what_is_found_in_memory_was_fetched_by_nobody() {
     let mut map = Extents::new(100);
     map.read_submitted(1, 0, 300);
     map.found(1, 100, 300);
     map.arrived(at(1), at(1), 1, 0, 300);
-    assert_eq!(map.unpinned(1, 0, 300), [(0, 300)]);
+    assert_eq!(map.resident(1, 0, 300), [(0, 300)]);
     map.dropped(1, 250, 300);
-    assert_eq!(map.unpinned(1, 0, 300), [(0, 250)], "what is to leave memory is not pinned");
+    assert_eq!(map.resident(1, 0, 300), [(0, 250)], "what is to leave memory does not count");
     map.used(1, 100, 150);
     map.missing(at(2), 1, 150, 250);
     let t = map.totals();
@@ -177,9 +160,8 @@ fn what_is_forgotten_is_told() {
     let mut map = Extents::new(4);
     for i in 0..10 {
         fetch(&mut map, at(i), i, 0, 100);
-        map.pin(i, 0, 100);
     }
-    assert_eq!(map.forget_beyond_bound().len(), 6);
+    map.forget_beyond_bound();
     assert_eq!((map.ranges(), map.totals().forgotten_fresh), (4, 600));
     map.used(0, 0, 100);
     assert_eq!(map.totals().cached_unknown, 100);
@@ -228,21 +210,20 @@ impl Naive {
     }
 
     fn byte(&mut self, now: Nanos, op: u8, old: Option<Facts>) -> Option<Facts> {
-        let pinned = old.is_some_and(|f| f.pinned);
         let state = old.map(|f| f.state);
         let arriving = old.is_some_and(|f| f.arriving);
         match op {
             0 => Some(Facts { arriving: true, ..old.unwrap_or(Facts::of(State::Absent)) }),
             1 => match state? {
-                State::Absent => Some(Facts { state: State::Found, arriving: false, pinned }),
-                State::Leaving => Some(Facts { state: State::Read, arriving: false, pinned }),
-                state => Some(Facts { state, arriving: false, pinned }),
+                State::Absent => Some(Facts::of(State::Found)),
+                State::Leaving => Some(Facts::of(State::Read)),
+                state => Some(Facts::of(state)),
             },
             2 if arriving => {
                 self.gone(now, state?);
                 self.totals.disk += 1;
                 self.totals.prefetched += 1;
-                Some(Facts { state: State::Unread(now), arriving: false, pinned })
+                Some(Facts::of(State::Unread(now)))
             }
             3 => {
                 let t = &mut self.totals;
@@ -265,7 +246,7 @@ impl Naive {
                         t.cached_unknown += 1;
                     }
                 }
-                Some(Facts { state: State::Read, arriving: false, pinned })
+                Some(Facts::of(State::Read))
             }
             4 if !arriving => {
                 if let Some(state) = state {
@@ -285,7 +266,7 @@ impl Naive {
                 State::Absent if arriving => None,
                 _ => old.map(|f| Facts { arriving: false, ..f }),
             },
-            7 => old.map(|f| Facts { pinned: !f.pinned, ..f }),
+            7 if state == Some(State::Leaving) && !arriving => None,
             _ => old,
         }
     }
@@ -300,11 +281,7 @@ fn apply(map: &mut Extents<u8>, now: Nanos, op: u8, file: u8, start: u64, end: u
         4 => map.missing(now, file, start, end),
         5 => map.dropped(file, start, end),
         6 => map.read_failed(file, start, end),
-        7 => {
-            let pinned = map.pinned(file, start, end);
-            map.pin(file, start, end);
-            pinned.into_iter().for_each(|(from, to)| map.unpin(file, from, to));
-        }
+        7 => map.left(file, start, end),
         _ => map.stream_ended(file, start, &[(start, end)]),
     }
 }
@@ -344,7 +321,6 @@ proptest! {
             prop_assert!(map.ranges() <= ranges_max.max(4));
             let kept = || map.files.values().flat_map(BTreeMap::iter);
             prop_assert_eq!(map.ranges(), kept().count());
-            prop_assert_eq!(map.pinned_ranges(), kept().filter(|(_, e)| e.facts.pinned).count());
             for of in map.files.values() {
                 prop_assert!(!of.is_empty());
                 let edges: Vec<u64> = of.iter().flat_map(|(&at, e)| [at, e.end]).collect();

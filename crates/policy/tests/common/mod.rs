@@ -56,18 +56,6 @@ impl Ranges {
         start >= end || self.within(file, start, end) == [(start, end)]
     }
 
-    pub(crate) fn touches(&self, file: FileId, start: u64, end: u64) -> bool {
-        !self.within(file, start, end).is_empty()
-    }
-
-    pub(crate) fn any_of(&self, file: FileId) -> bool {
-        self.0.contains_key(&file)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn bytes(&self) -> u64 {
         self.0.values().flatten().map(|(a, b)| b - a).sum()
     }
@@ -102,7 +90,6 @@ struct Blocked {
 pub(crate) struct Model {
     config: Config,
     pub(crate) open: BTreeSet<FileId>,
-    pub(crate) pinned: Ranges,
     pub(crate) flights: BTreeMap<ReadId, Flight>,
     blocked: BTreeMap<RequestId, Blocked>,
     /// Ranges requested to join reads of the kernel's.
@@ -128,7 +115,6 @@ impl Model {
         Model {
             config: config.clone(),
             open: BTreeSet::new(),
-            pinned: Ranges::default(),
             flights: BTreeMap::new(),
             blocked: BTreeMap::new(),
             joins_kernel: Vec::new(),
@@ -211,7 +197,6 @@ impl Model {
             Action::Answer { request, verdict } => self.answer(request, verdict),
             Action::Drop { file, offset, len } => {
                 assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
-                assert!(!self.pinned.touches(file, offset, offset + len), "pinned: {action:?}");
                 for f in self.flights.values().filter(|f| f.file == file) {
                     // Bytes that a client read have arrived, whether that was reported or not.
                     let (from, to) = (offset.max(f.resident), (offset + len).min(f.end));
@@ -222,26 +207,10 @@ impl Model {
                 assert!(len > 0 && self.open.contains(&file), "{action:?}");
                 assert!(offset.checked_add(len).is_some());
             }
-            Action::Pin { file, offset, len } => {
-                assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
-                assert!(!self.pinned.touches(file, offset, offset + len), "pinned twice: {action:?}");
-                assert!(self.seen.covers(file, offset, offset + len), "never there: {action:?}");
-                self.pinned.add(file, offset, offset + len);
-            }
-            Action::Renew { file, offset, len } => {
-                assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
-                assert!(self.pinned.covers(file, offset, offset + len), "not pinned: {action:?}");
-            }
-            Action::Unpin { file, offset, len, .. } => {
-                assert!(whole(offset, len) && self.open.contains(&file), "{action:?}");
-                assert!(self.pinned.covers(file, offset, offset + len), "not pinned: {action:?}");
-                self.pinned.remove(file, offset, offset + len);
-            }
             Action::Close { file } => {
                 assert!(self.open.remove(&file), "not open: {action:?}");
                 assert!(!self.flights.values().any(|f| f.file == file), "being read: {action:?}");
                 assert!(!self.blocked.values().any(|b| b.request.file == file), "waited for: {action:?}");
-                assert!(!self.pinned.any_of(file), "pinned: {action:?}");
             }
         }
         if self.config.ahead.is_none() || self.config.mode != Mode::Both {
@@ -318,7 +287,6 @@ impl Model {
         let queues = [stats.waiting, stats.queued];
         assert!(queues.into_iter().all(|q| q <= config.queue_max), "queue bound: {stats:?}");
         assert_eq!(stats.in_flight, self.flights.len());
-        assert!(stats.pinned_ranges <= 16_384.max(4 * stats.streams));
         assert!(stats.streams <= config.ahead.as_ref().map_or(0, |a| a.streams.streams_max.max(1)));
         assert!(engine.next_deadline().is_none_or(|at| at > now), "a deadline in the past");
     }
@@ -340,11 +308,10 @@ impl Model {
     /// The clients are gone and time has passed: checks that nothing is left.
     pub(crate) fn check_at_rest(&self, engine: &DiskEngine) {
         assert!(self.flights.is_empty() && self.blocked.is_empty(), "{:?} {:?}", self.flights, self.blocked);
-        assert!(self.pinned.is_empty(), "pinned for ever: {:?}", self.pinned);
         assert!(self.open.is_empty(), "open for ever: {:?}", self.open);
         assert_eq!(self.duplicates, 0);
         let stats = engine.stats();
-        assert_eq!((stats.waiting, stats.queued, stats.in_flight, stats.pinned_ranges), (0, 0, 0, 0));
+        assert_eq!((stats.waiting, stats.queued, stats.in_flight), (0, 0, 0));
         assert_eq!((stats.streams, stats.bytes_unread), (0, 0));
         assert_eq!((stats.answers(), stats.wait.count()), (stats.requests, stats.resident));
         let t = stats.ledger;

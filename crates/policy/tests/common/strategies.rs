@@ -51,14 +51,12 @@ pub(crate) fn ahead() -> impl Strategy<Value = Option<AheadConfig>> {
     let wait = vec![LongestWait::Auto, LongestWait::Off, LongestWait::Bound(Nanos::from_millis(20))];
     let wait = proptest::sample::select(wait);
     let budget = proptest::option::of((0..200u64).prop_map(|b| Bytes(b * 3_000)));
-    let switches = (any::<bool>(), any::<bool>());
-    let some = (0..6usize, 0..100u64, budget, wait, switches, 0..5usize).prop_map(
-        |(streams_max, gap, budget, longest_wait, (hold, quiet), files_max)| AheadConfig {
+    let some = (0..6usize, 0..100u64, budget, wait, any::<bool>(), 0..5usize).prop_map(
+        |(streams_max, gap, budget, longest_wait, quiet, files_max)| AheadConfig {
             streams: StreamConfig { streams_max, gap: Bytes(gap * 500), ..StreamConfig::default() },
             budget,
             slack: Nanos::from_secs(1),
             longest_wait,
-            hold,
             quiet,
             files_max,
         },

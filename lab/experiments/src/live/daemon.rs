@@ -86,9 +86,6 @@ impl Daemon {
         if let Some(order) = arm.order {
             command.args(["--order", order.word()]);
         }
-        if let Some(hold) = arm.hold {
-            command.args(["--hold", if hold { "on" } else { "off" }]);
-        }
         if let Some(queue) = arm.queue {
             command.args(["--queue", &queue.to_string()]);
         }

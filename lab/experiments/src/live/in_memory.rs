@@ -11,8 +11,9 @@ use seekless_kernel::residency::{Residency, residency};
 
 use crate::guard;
 
-/// Times that files are read until all are there: a pager of idle memory (see [`seekless_kernel::hold`])
-/// takes some of the first while the last are read, if that takes long.
+/// Times that files are read until all are there: a pager of idle memory
+/// ([`seekless_kernel::memory::idle_pager`]) takes some of the first while the last are read, if that takes
+/// long.
 const PASSES: usize = 5;
 
 /// Reads every file below `dir` until all of them are in memory, as far as the machine lets them stay.

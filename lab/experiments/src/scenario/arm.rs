@@ -114,8 +114,6 @@ pub struct Arm {
     /// Read ahead of need, which none of the papers does; off unless an arm sets it.
     #[serde(default)]
     pub ahead: bool,
-    /// Hold what was read ahead until it is read (the default of daemon and simulator if absent).
-    pub hold: Option<bool>,
     /// Bound of the daemon's queue (its default if absent).
     pub queue: Option<u32>,
     /// Reads of a disk that the daemon keeps in flight (its default if absent; the paper's is 1).

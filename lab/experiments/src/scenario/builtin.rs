@@ -61,7 +61,6 @@ scenarios![
     "files-in-memory",
     "files-on-flash",
     "flash",
-    "hold",
     "hostile-user",
     "hot-cache",
     "joined-disks",

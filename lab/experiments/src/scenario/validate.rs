@@ -334,12 +334,11 @@ impl Scenario {
                 || arm.in_flight.is_some()
                 || arm.answer_late
                 || arm.single_queue
-                || arm.hold.is_some()
                 || arm.keep_metadata
                 || !arm.daemon.is_empty();
             if arm.mode.is_none() && (seekless_only || arm.no_daemon) {
                 return here(
-                    "prefetch, order, queue, in_flight, answer_late, single_queue, hold, keep_metadata, daemon and no_daemon need a mode",
+                    "prefetch, order, queue, in_flight, answer_late, single_queue, keep_metadata, daemon and no_daemon need a mode",
                 );
             }
             if (arm.keep_metadata || !arm.daemon.is_empty())

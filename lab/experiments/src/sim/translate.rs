@@ -245,9 +245,6 @@ fn engine(words: &mut Words, arm: &Arm) {
         words.put("--door", arm.door.command());
     }
     words.put("--ahead", if arm.ahead { "on" } else { "off" });
-    if let Some(hold) = arm.hold {
-        words.put("--hold", if hold { "on" } else { "off" });
-    }
     if let Some(prefetch) = arm.prefetch {
         words.put("--prefetch", prefetch);
     }

@@ -501,7 +501,6 @@ impl EngineArgs {
             ("--prefetch", p.prefetch.is_some()),
             ("--order", p.order.is_some()),
             ("--ahead", p.ahead.is_some()),
-            ("--hold", p.hold.is_some()),
             ("--budget", p.budget.is_some()),
             ("--quiet", p.quiet),
             ("--scale", p.scale.is_some()),

@@ -29,15 +29,6 @@ impl Resident {
         Some((page * PAGE).max(offset))
     }
 
-    /// Bytes of these that are in memory become the most recent.
-    pub(super) fn renew(&mut self, file: FileId, offset: u64, len: u64) {
-        for page in pages(offset, len) {
-            if self.pages.contains_key(&(file, page)) {
-                self.touch(file, page * PAGE, PAGE);
-            }
-        }
-    }
-
     /// These bytes are in memory from now on, or were used again.
     pub(super) fn touch(&mut self, file: FileId, offset: u64, len: u64) {
         for page in pages(offset, len) {

@@ -185,16 +185,13 @@ impl World {
                     self.read(now, For::Engine(id), file, offset, len, lba);
                 }
                 Action::Drop { file, offset, len } => self.resident.drop_range(file, offset, len),
-                Action::Pin { file, offset, len } | Action::Renew { file, offset, len } => {
-                    self.resident.renew(file, offset, len);
-                }
                 Action::Probe { file, offset, len } => {
                     if let Some(hole) = self.resident.first_missing(file, offset, len) {
                         holes.push(Event::Missing { file, offset: hole, len: PAGE.min(offset + len - hole) });
                     }
                 }
-                // Every file is open here, and the page cache ages what is unpinned.
-                Action::Unpin { .. } | Action::Close { .. } => {}
+                // Every file is open here.
+                Action::Close { .. } => {}
                 Action::Answer { request, verdict } => self.answered(now, request, verdict),
             }
         }

@@ -66,8 +66,7 @@ pub struct Counts {
     pub evicted_used: u64,
     /// Evicted before use.
     pub evicted_unused: u64,
-    /// Read again after they had been evicted before use, among those that a client was expected to use
-    /// ([`PageCache::leave`]).
+    /// Read again after they had been evicted before use.
     pub refetched: u64,
     /// Given back on advice.
     pub dropped: u64,
@@ -92,8 +91,6 @@ struct Block {
     marked: u32,
     /// Pages used at least once since they were read.
     used: u32,
-    /// Unused pages that no client is expected to use.
-    left: u32,
     /// Pages used since the block entered its list.
     seen: u32,
     /// Of these, pages used again since.
@@ -127,8 +124,7 @@ pub struct PageCache {
     /// When each block was last evicted, as the number of pages evicted until then (two lists only); 0:
     /// never.
     evicted_at: Vec<u64>,
-    /// Pages of each block that were evicted before use and not read again, without those that no client was
-    /// expected to use.
+    /// Pages of each block that were evicted before use and not read again.
     lost: Vec<u32>,
     slab: Vec<Block>,
     free: Vec<u32>,
@@ -224,11 +220,6 @@ impl PageCache {
     /// Pages in memory that nobody has used yet.
     pub fn unused(&self) -> u64 {
         self.unused_pages
-    }
-
-    /// Pages of a file, up to a whole block.
-    fn pages_of(&self, file: u32) -> u64 {
-        u64::from(self.first[file as usize + 1] - self.first[file as usize]) * BLOCK_PAGES
     }
 
     fn key(&self, file: u32, page: u64) -> Option<u32> {
@@ -358,7 +349,6 @@ impl PageCache {
             block.present |= new;
             block.ready &= !new;
             block.used &= !new;
-            block.left &= !new;
             block.seen &= !new;
             block.again &= !new;
             block.marked &= !new;
@@ -375,7 +365,12 @@ impl PageCache {
 
     /// The bytes of these pages have been read.
     pub fn ready(&mut self, file: u32, from: u64, to: u64) {
-        self.each(file, from, to, |block, bits| block.ready |= bits & block.present);
+        for (start, meant) in blocks(from, to) {
+            if let Some(slot) = self.slot(file, start) {
+                let block = &mut self.slab[slot as usize];
+                block.ready |= meant & block.present;
+            }
+        }
     }
 
     /// Counts a lookup: pages found, and pages not found.
@@ -427,48 +422,6 @@ impl PageCache {
         }
     }
 
-    /// Whether there is a list of active pages.
-    pub fn has_active(&self) -> bool {
-        matches!(self.replacement, Replacement::TwoList | Replacement::EvenLists)
-    }
-
-    /// Makes the blocks of these pages active if there is such a list. Returns `false` and changes nothing if
-    /// one of them is not in memory.
-    pub fn hold(&mut self, file: u32, from: u64, to: u64) -> bool {
-        let to = to.min(self.pages_of(file));
-        let whole = self.first_not_ready(file, from, to) == to;
-        let lists = self.has_active();
-        for (start, _) in blocks(from, to).filter(|_| whole && lists) {
-            if let Some(slot) = self.slot(file, start) {
-                self.unlink(slot);
-                self.link(slot, true);
-            }
-        }
-        whole
-    }
-
-    /// A client is expected to use these pages.
-    pub fn await_reader(&mut self, file: u32, from: u64, to: u64) {
-        self.each(file, from, to, |block, bits| block.left &= !bits);
-    }
-
-    /// No client is expected to use these pages any more; unused ones are waste.
-    pub fn leave(&mut self, file: u32, from: u64, to: u64) {
-        self.each(file, from, to, |block, bits| block.left |= bits & block.present & !block.used);
-    }
-
-    /// Makes the blocks whose last page is among these inactive, if there is such a list.
-    pub fn cool(&mut self, file: u32, from: u64, to: u64) {
-        for (start, _) in blocks(from, to) {
-            let Some(slot) = self.slot(file, start) else { continue };
-            let block = self.slab[slot as usize];
-            let behind = block.present & !mask(0, to - start);
-            if block.active && behind == 0 {
-                self.deactivate(slot);
-            }
-        }
-    }
-
     /// Gives these pages back, except those being read.
     pub fn drop_range(&mut self, file: u32, from: u64, to: u64) {
         for (start, meant) in blocks(from, to) {
@@ -492,14 +445,6 @@ impl PageCache {
         }
     }
 
-    fn each(&mut self, file: u32, from: u64, to: u64, change: impl Fn(&mut Block, u32)) {
-        for (start, meant) in blocks(from, to) {
-            if let Some(slot) = self.slot(file, start) {
-                change(&mut self.slab[slot as usize], meant);
-            }
-        }
-    }
-
     fn allocate(&mut self, key: u32, large: bool) -> u32 {
         let block = Block {
             key,
@@ -507,7 +452,6 @@ impl PageCache {
             ready: 0,
             marked: 0,
             used: 0,
-            left: 0,
             seen: 0,
             again: 0,
             large,
@@ -597,20 +541,17 @@ impl PageCache {
         if gib == 0 { 1 } else { ((10 * gib) as f64).sqrt() as u64 }
     }
 
-    /// Moves an active block back.
-    fn deactivate(&mut self, slot: u32) {
+    /// Moves the tail of the active list back, if there is such a list.
+    fn deactivate_last(&mut self) {
+        let slot = self.active.tail;
+        if slot == NONE {
+            return;
+        }
         self.unlink(slot);
         // Its next use counts as the first on this list.
         let block = &mut self.slab[slot as usize];
         (block.seen, block.again) = (0, 0);
         self.link(slot, false);
-    }
-
-    /// Moves the tail of the active list back, if there is such a list.
-    fn deactivate_last(&mut self) {
-        if self.active.tail != NONE {
-            self.deactivate(self.active.tail);
-        }
     }
 
     fn reclaim(&mut self) {
@@ -651,7 +592,7 @@ impl PageCache {
             self.counts.evicted_unused += pages - used;
             self.unused_pages -= pages - used;
             self.evictions += pages;
-            self.lost[block.key as usize] |= block.present & !block.used & !block.left;
+            self.lost[block.key as usize] |= block.present & !block.used;
             if let Some(at) = self.evicted_at.get_mut(block.key as usize) {
                 *at = self.evictions.max(1);
             }

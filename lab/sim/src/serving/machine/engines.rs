@@ -174,17 +174,6 @@ impl Machine<'_> {
                     let (from, to) = pages(offset, len);
                     self.cache.drop_range(file.ino as u32, from, to);
                 }
-                Action::Pin { file, offset, len } | Action::Renew { file, offset, len } => {
-                    let (from, to) = pages(offset, len);
-                    self.cache.await_reader(file.ino as u32, from, to);
-                    self.cache.hold(file.ino as u32, from, to);
-                }
-                // What a client may still come to stays as active as it is.
-                Action::Unpin { file, offset, len, cold: true } => {
-                    let (from, to) = pages(offset, len);
-                    self.cache.leave(file.ino as u32, from, to);
-                    self.cache.cool(file.ino as u32, from, to);
-                }
                 Action::Probe { file, offset, len } => {
                     let (from, to) = pages(offset, len);
                     let hole = self.cache.first_absent(file.ino as u32, from, to);
@@ -198,7 +187,6 @@ impl Machine<'_> {
                 Action::Close { file } => {
                     self.engines[e as usize].open.remove(&(file.ino as u32));
                 }
-                Action::Unpin { cold: false, .. } => {}
             }
         }
         let deadline = self.engines[e as usize].policy.next_deadline();
