@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::fdpass::{self, Peer};
-use seekless_wire::{FRAME_BYTES_MAX, Frame, RefuseReason, STATUS_BYTES_MAX, Settings};
+use seekless_wire::{FRAME_BYTES_MAX, Frame, Hello, RefuseReason, STATUS_BYTES_MAX, Settings};
 
 use crate::own_daemon;
 use crate::socket::{connect, socket_name};
@@ -170,7 +170,7 @@ impl<'a> Conversation<'a> {
 /// It does not answer.
 pub fn settings(socket: &Path) -> Result<Settings, AskError> {
     let conversation = Conversation::open(socket)?;
-    conversation.send(Frame::Hello { pid: std::process::id(), ring: false })?;
+    conversation.send(Frame::Hello(Hello { pid: std::process::id(), ring: false }))?;
     match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
         Frame::Settings(settings) => Ok(settings),
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
