@@ -58,6 +58,7 @@ pub use bitrates::{BitratesReport, check_table};
 pub use costs::{CostReport, FileCost, ProgramCost};
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
+pub use disk::stored_profile;
 pub use door::{ClientDemand, Completion, Door, InProcess, OnAnswer, ResidentRange};
 pub use engine::Engine;
 pub use files_used::FilesUsed;

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
+use seekless_kernel::sysfs::SYS_BLOCK;
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::pool::MemoryUse;
 use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, MemoryLimit, OrderKind, Sizing};
@@ -201,7 +202,7 @@ impl Setup {
         config.memory = memory;
         config.profile = disk.profile.clone();
         config.start_size = config.start_size.or(disk.size);
-        let measured = match Layout::read(Path::new("/sys/block"), name) {
+        let measured = match Layout::read(Path::new(SYS_BLOCK), name) {
             Ok(Some(layout)) => {
                 layout.apply(&mut config);
                 tracing::info!(disk = name, layout = layout.name, "a set of disks");

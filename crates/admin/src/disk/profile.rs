@@ -154,11 +154,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
         summary: Summary::of(&stored.profile),
         profile: stored.profile,
     };
-    match args.json.path() {
-        Some(to) => seekless_output::json(to, &report)?,
-        None => seekless_output::print(text(&report))?,
-    }
-    Ok(Exit::Ok)
+    seekless_output::json_or(args.json.path(), &report, || text(&report)).map(|()| Exit::Ok)
 }
 
 fn text(report: &ProfileReport) -> String {
