@@ -21,6 +21,7 @@ use crate::deleted_files::FileThread;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
 use crate::door::Message;
+use crate::ends_within;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::machine::{Machine, SharedMemory};
@@ -175,12 +176,7 @@ impl DiskThread {
     /// moment, because a disk that hangs must not keep the program from ending.
     pub(crate) fn stop(self) {
         drop(self.sender);
-        for _ in 0..100 {
-            if self.thread.is_finished() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        ends_within(&self.thread, Duration::from_millis(500));
     }
 }
 
