@@ -11,7 +11,6 @@ mod statistics;
 mod try_out;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +22,8 @@ use seekless_base::{Exit, Fault};
 use seekless_frontend::control;
 use seekless_frontend::socket::SocketOption;
 use seekless_frontend::status::StatusReport;
-use seekless_kernel::topology::is_device_name;
+use seekless_kernel::queue::Queue;
+use seekless_kernel::sysfs::SYS_BLOCK;
 use seekless_options::{longest, week_at_most};
 use seekless_output::{HtmlOption, JsonOption};
 use seekless_wire::PASS_ALL_UNTIL_TOLD;
@@ -322,11 +322,8 @@ fn taken(report: &StatusReport) -> (u64, u64) {
 
 /// Time in which a disk was busy, in seconds since the kernel met it.
 fn disk_s(disk: &str) -> Option<f64> {
-    if !is_device_name(disk) {
-        return None;
-    }
-    let stat = fs::read_to_string(Path::new("/sys/block").join(disk).join("stat")).ok()?;
-    stat.split_whitespace().nth(9)?.parse::<f64>().ok().map(|ms| ms / 1e3)
+    let used = Queue::new(Path::new(SYS_BLOCK), disk).usage().ok()?.now().ok()?;
+    Some(used.busy_ms as f64 / 1e3)
 }
 
 struct Prover {

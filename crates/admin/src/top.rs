@@ -55,11 +55,8 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
     let interval = Duration::from_secs_f64(args.interval);
     if args.once || args.json.path().is_some() {
         let view = look_once(&socket, interval)?;
-        match args.json.path() {
-            Some(to) => seekless_output::write(to, seekless_output::pretty(&view)?)?,
-            None => seekless_output::print(text(&view, args.files))?,
-        }
-        return Ok(Exit::Ok);
+        let shown = || text(&view, args.files);
+        return seekless_output::json_or(args.json.path(), &view, shown).map(|()| Exit::Ok);
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let message = "the screen needs a terminal; `seekless top --once` and `--json` need none";

@@ -1,5 +1,3 @@
-use core::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
@@ -11,21 +9,6 @@ pub struct FileId {
     pub ino: u64,
 }
 
-/// A word that names none of the values it could.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownName {
-    /// The words that do, with commas between.
-    pub known: &'static str,
-}
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown name; known are {}", self.known)
-    }
-}
-
-impl core::error::Error for UnknownName {}
-
 /// The words of an enum: its values in order, each with the word that people write and reports print, and
 /// others that are understood as well.
 ///
@@ -36,7 +19,7 @@ impl core::error::Error for UnknownName {}
 ///
 /// assert_eq!("elevator".parse(), Ok(Order::Sweep));
 /// assert_eq!(Order::Sweep.to_string(), "sweep");
-/// assert_eq!("up".parse::<Order>().unwrap_err().known, "fifo, sweep");
+/// assert_eq!("up".parse::<Order>().unwrap_err(), "unknown name; known are fifo, sweep");
 /// ```
 #[macro_export]
 macro_rules! words {
@@ -62,13 +45,13 @@ macro_rules! words {
         }
 
         impl core::str::FromStr for $kind {
-            type Err = $crate::UnknownName;
+            type Err = &'static str;
 
-            fn from_str(word: &str) -> Result<$kind, $crate::UnknownName> {
+            fn from_str(word: &str) -> Result<$kind, &'static str> {
                 match word {
                     $word $(| $other)* => Ok($kind::$first),
                     $($words $(| $others)* => Ok($kind::$next),)*
-                    _ => Err($crate::UnknownName { known: concat!($word $(, ", ", $words)*) }),
+                    _ => Err(concat!("unknown name; known are ", $word $(, ", ", $words)*)),
                 }
             }
         }

@@ -21,7 +21,7 @@ use common::{Daemon, SEEKLESS, public_folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_kernel::fdpass::{self, Address};
-use seekless_wire::{FRAME_BYTES_MAX, Frame};
+use seekless_wire::{FRAME_BYTES_MAX, Frame, Hello};
 use tempfile::TempDir;
 
 /// The difference between slow and never.
@@ -62,7 +62,7 @@ impl Unit {
     fn client(&self) -> OwnedFd {
         let name = CString::new(self.path().as_os_str().as_bytes()).unwrap();
         let client = fdpass::connect(Address::Path(&name)).unwrap();
-        let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
+        let hello = Frame::Hello(Hello { pid: 1, ring: false }).encode().unwrap();
         fdpass::send(client.as_fd(), hello.as_bytes(), None).unwrap();
         client
     }

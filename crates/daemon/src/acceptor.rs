@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::io::Errno;
-use seekless_engine::{lock, run_first};
+use seekless_engine::{ends_within, lock, run_first};
 use seekless_kernel::fdpass;
 use seekless_wire::{Frame, Refuse, RefuseReason, TakeOverStep};
 
@@ -228,9 +228,8 @@ impl Acceptor {
         front.engine.close();
         users.into_values().for_each(|user| user.thread.end());
         drop(front);
-        let until = Instant::now() + CLOSE_MAX;
-        while listening.as_ref().is_ok_and(|thread| !thread.is_finished()) && Instant::now() < until {
-            thread::sleep(Duration::from_millis(1));
+        if let Ok(thread) = &listening {
+            ends_within(thread, CLOSE_MAX);
         }
         drop(stop);
     }

@@ -1,16 +1,19 @@
 //! The command lines of `seekless daemon` and `run`.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault, Nanos};
 use seekless_frontend::metrics::{Address, MetricsOption};
 use seekless_frontend::socket::SocketOption;
+use seekless_frontend::status::StatusReport;
 use seekless_frontend::{control, own_daemon, socket};
 use seekless_kernel::service::ServiceManager;
 use seekless_options::{BOUNDS, seconds};
@@ -134,11 +137,9 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     seekless_output::eprintln!("seekless daemon: listening at {}", socket.display());
     let mut manager = ServiceManager::ready();
 
-    let interval = args.reports.interval();
-    let mut next = interval.map(|i| Instant::now() + i);
-    let mut last = None;
+    let mut reports = Reports::of(&args.reports);
     loop {
-        let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
+        let pause = reports.pause();
         let replaced = daemon.hand_over().is_done();
         let pause = if replaced { pause } else { manager.at_most(pause) };
         let pause = reload.as_ref().map_or(pause, |reload| reload.at_most(pause));
@@ -159,25 +160,13 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
             // The watchdog checks the thread that answers shims; that this thread runs proves little.
             manager.alive(|| control::settings(&socket).is_ok());
         }
-        if next.is_some_and(|at| Instant::now() < at) {
-            continue;
-        }
-        if let (Some(i), Some(report)) = (interval, daemon.status()) {
-            next = Some(Instant::now() + i);
-            report.give_while_serving(args.reports.json());
-            last = Some(report);
-        }
+        reports.go_on(&daemon);
     }
     if !daemon.hand_over().is_done() {
         manager.stopping();
     }
     drop(metrics);
-    // The statistics thread ends a moment after the acceptor.
-    if let Some(report) = daemon.status().or(last)
-        && args.reports.json().is_some()
-    {
-        report.give(args.reports.json())?;
-    }
+    reports.end(&daemon)?;
     drop(daemon);
     if let (Some(_), Some(folder)) = (args.started_by.parent, folder) {
         own_daemon::remove_folder(&folder);
@@ -234,17 +223,68 @@ pub(crate) struct ReportOptions {
 }
 
 impl ReportOptions {
-    pub(crate) fn interval(&self) -> Option<Duration> {
-        self.stats_interval.map(Duration::from_secs_f64)
-    }
-
     pub(crate) fn metrics(&self) -> Option<Address> {
         self.at.metrics
     }
+}
 
-    pub(crate) fn json(&self) -> Option<&Path> {
-        self.json.as_deref()
+/// The reports of a run: one at each interval, and one at the end.
+pub(crate) struct Reports<'a> {
+    interval: Option<Duration>,
+    json: Option<&'a Path>,
+    next: Option<Instant>,
+    last: Option<StatusReport>,
+}
+
+impl Reports<'_> {
+    pub(crate) fn of(options: &ReportOptions) -> Reports<'_> {
+        let interval = options.stats_interval.map(Duration::from_secs_f64);
+        let next = interval.map(|interval| Instant::now() + interval);
+        Reports { interval, json: options.json.as_deref(), next, last: None }
     }
+
+    /// Time until the next one is due.
+    pub(crate) fn pause(&self) -> Duration {
+        self.next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Gives one if it is due.
+    pub(crate) fn go_on(&mut self, daemon: &Daemon) {
+        let now = Instant::now();
+        if self.next.is_some_and(|at| at <= now) {
+            self.next = self.interval.map(|interval| now + interval);
+            if let Some(report) = daemon.status() {
+                report.give_while_serving(self.json);
+                self.last = Some(report);
+            }
+        }
+    }
+
+    /// Gives the last one if it goes to a file. The statistics thread ends a moment after the acceptor.
+    pub(crate) fn end(self, daemon: &Daemon) -> Result<(), Fault> {
+        let report = self.json.and_then(|_| daemon.status().or(self.last));
+        report.map_or(Ok(()), |report| report.give(self.json))
+    }
+}
+
+/// A socket that becomes readable when one of these signals comes.
+pub(crate) fn told_by(signals: &[i32]) -> io::Result<UnixStream> {
+    let (told, signal) = UnixStream::pair()?;
+    for &number in signals {
+        signal_hook::low_level::pipe::register(number, signal.try_clone()?)?;
+    }
+    Ok(told)
+}
+
+/// Waits until one of these is ready, or for so long; which ones are. A signal ends the wait early: its
+/// handler has written to one of them, or it does not concern this process.
+pub(crate) fn wait_for<const N: usize>(
+    fds: [(BorrowedFd<'_>, PollFlags); N],
+    at_most: Duration,
+) -> [bool; N] {
+    let mut ready = fds.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
+    let _ = poll(&mut ready, Timespec::try_from(at_most).ok().as_ref());
+    ready.map(|fd| !fd.revents().is_empty())
 }
 
 impl SocketArgs {

@@ -1,6 +1,5 @@
 //! The engine's options that `daemon`, `run`, `watch` and `observe` share.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -42,14 +41,6 @@ impl EngineArgs {
     pub(crate) fn open_log(&self, settings: &mut DaemonSettings) -> Result<(), Fault> {
         self.engine.open_log(&mut settings.engine)
     }
-
-    /// The same options as arguments for another `seekless daemon`.
-    pub(crate) fn to_args(&self) -> Vec<OsString> {
-        let mut words = vec![OsString::from(format!("--mode={}", self.mode.name()))];
-        words.extend(self.queue.to_args().into_iter().map(OsString::from));
-        words.extend(self.engine.to_args());
-        words
-    }
 }
 
 #[cfg(test)]
@@ -59,20 +50,21 @@ mod tests {
 
     use super::*;
     use clap::Parser;
+    use seekless_options::Given;
 
     #[derive(Parser)]
     struct Words {
         #[command(flatten)]
-        engine: EngineArgs,
+        engine: Given<EngineArgs>,
     }
 
-    fn parsed(words: &[impl AsRef<OsStr>]) -> EngineArgs {
+    fn parsed(words: &[impl AsRef<OsStr>]) -> Given<EngineArgs> {
         let words = std::iter::once(OsStr::new("x")).chain(words.iter().map(AsRef::as_ref));
         Words::try_parse_from(words).unwrap().engine
     }
 
     fn settings(words: &[impl AsRef<OsStr>]) -> Result<DaemonSettings, Fault> {
-        parsed(words).settings("/tmp/x.sock".into())
+        parsed(words).options.settings("/tmp/x.sock".into())
     }
 
     #[test]
@@ -85,8 +77,9 @@ mod tests {
             &["--preset", "libception", "--parameter=single-queue=true,answer-late=true", "--queue=7"],
             &["--mode", "prefetch", "--parameter", "preads=true"],
             &["--share", "0.25"],
+            &["--quiet", "--writers", "off", "--longest-wait", "2s", "--stalled", "9"],
         ] {
-            let (a, b) = (settings(words).unwrap(), settings(&parsed(words).to_args()).unwrap());
+            let (a, b) = (settings(words).unwrap(), settings(&parsed(words).words).unwrap());
             assert_eq!((a.engine.policy, a.preads), (b.engine.policy, b.preads));
         }
     }
@@ -96,7 +89,7 @@ mod tests {
         let tree = PathBuf::from(OsStr::from_bytes(b"/srv/\xff"));
         let log = tree.join("log");
         let words = ["--keep-metadata".as_ref(), tree.as_os_str(), "--decisions".as_ref(), log.as_os_str()];
-        let again = parsed(&parsed(&words).to_args()).engine;
+        let again = parsed(&parsed(&words).words).options.engine;
         assert_eq!((again.keep_metadata, again.decisions), (vec![tree], Some(log)));
     }
 

@@ -49,7 +49,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use seekless_base::{Exit, Fault};
-use seekless_engine::{Devices, Engine, Reported, lock};
+use seekless_engine::{Devices, Engine, Reported, ends_within, lock};
 use seekless_frontend::advice::unavailable;
 use seekless_frontend::status::ObserveReport;
 use seekless_kernel::cacheevents::{Attachment, CacheEvent, DEVICES_MAX};
@@ -186,11 +186,7 @@ impl Door {
         self.stop.store(true, Ordering::Release);
         self.release(|_| true);
         for thread in self.threads.drain(..) {
-            // A finder that waits for a disk is left to the end of the process.
-            let until = Instant::now() + END_MAX;
-            while !thread.is_finished() && Instant::now() < until {
-                thread::sleep(Duration::from_millis(2));
-            }
+            ends_within(&thread, END_MAX);
         }
     }
 }

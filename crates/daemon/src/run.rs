@@ -26,6 +26,7 @@ use seekless_frontend::control;
 use seekless_frontend::own_daemon::OwnDaemon;
 use seekless_frontend::shim_file::ShimOption;
 use seekless_frontend::socket::SocketOption;
+use seekless_options::Given;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -48,7 +49,7 @@ const SOCKET_HELP: &str = "Use the daemon that listens here; if none does, start
 #[command(mut_arg("socket", |arg| arg.help(SOCKET_HELP)))]
 pub struct RunArgs {
     #[command(flatten)]
-    pub(crate) engine: EngineArgs,
+    pub(crate) engine: Given<EngineArgs>,
     #[command(flatten)]
     pub(crate) shim: ShimOption,
     #[command(flatten)]
@@ -65,7 +66,7 @@ pub struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let shim = args.shim.find()?;
     // Errors in the options are reported here, with their own status, before a daemon is started.
-    args.engine.settings(PathBuf::new())?;
+    args.engine.options.settings(PathBuf::new())?;
     // Before anything is started, so that no signal is lost.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)
         .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
@@ -176,7 +177,7 @@ fn pass_on(origin: &Origin, pid: Pid) {
 /// The command line of our daemon.
 fn daemon_words(args: &RunArgs) -> Vec<OsString> {
     let mut words = vec![OsString::from("daemon")];
-    words.extend(args.engine.to_args());
+    words.extend(args.engine.words.iter().cloned());
     if let Some(json) = &args.json {
         words.extend(["--json".into(), json.clone().into()]);
     }

@@ -29,8 +29,8 @@ use seekless_kernel::prefetch::Source;
 use seekless_kernel::twinkey;
 use seekless_policy::{FileId, IoPriority, LEFT_ALONE, Mode, Reason};
 use seekless_wire::{
-    Answer, DecodeError, FRAME_BYTES_MAX, FileSet, FileSetAdd, Frame, Need, PassReason, Refuse, RefuseReason,
-    Settings as Settled, WORKING_EVERY_MS,
+    Answer, DecodeError, FRAME_BYTES_MAX, FileSet, FileSetAdd, Frame, Hello, Need, PassReason, Refuse,
+    RefuseReason, Settings as Settled, WORKING_EVERY_MS,
 };
 
 use crate::acceptor::TakeOverWish;
@@ -375,7 +375,7 @@ impl Body {
                     fd.closed_by(&connection.closer);
                     self.need(mark, &client, need, fd);
                 }
-                (Frame::Hello { ring, .. }, _) => {
+                (Frame::Hello(Hello { ring, .. }), _) => {
                     let settings = self.front.told(uid);
                     // A short-lived process needs only one question if its ring comes along. Only with the
                     // first answer, so that a client that never reads has one descriptor in flight and not

@@ -36,10 +36,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use seekless_base::{Exit, Fault};
-use seekless_engine::FilesUsed;
+use seekless_engine::{FilesUsed, ends_within};
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::fanotify::{Group, Scope, Unavailable};
 
@@ -156,10 +156,7 @@ impl Door {
         self.announcer.registry.release_all();
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            let until = Instant::now() + Duration::from_millis(500);
-            while !thread.is_finished() && Instant::now() < until {
-                thread::sleep(Duration::from_millis(2));
-            }
+            ends_within(&thread, Duration::from_millis(500));
         }
         // Events taken in between.
         self.announcer.registry.release_all();

@@ -22,7 +22,7 @@ use gated::Gated;
 use rustix::process::Uid;
 use seekless_daemon::{Daemon, DaemonSettings};
 use seekless_kernel::fdpass::{self, Address, TwinName};
-use seekless_wire::{Call, Frame, Need, RefuseReason, TakeOverStep, Verdict};
+use seekless_wire::{Call, Frame, Hello, Need, RefuseReason, TakeOverStep, Verdict};
 
 const M: u64 = 1 << 20;
 
@@ -196,7 +196,7 @@ fn attacker() {
         "twin" => {
             let refused = match twin() {
                 Ok(client) => {
-                    let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
+                    let hello = Frame::Hello(Hello { pid: 1, ring: false }).encode().unwrap();
                     let sent = fdpass::send(client.0.as_fd(), hello.as_bytes(), None);
                     sent.is_err() || client.hear() == Reply::Closed
                 }
@@ -380,7 +380,7 @@ fn a_daemon_that_was_killed_and_cannot_end_is_replaced() {
     assert!(next.status().is_some());
     let Reply::Other("Settings") = ({
         let client = connect();
-        client.send(Frame::Hello { pid: 1, ring: false }, None);
+        client.send(Frame::Hello(Hello { pid: 1, ring: false }), None);
         client.hear()
     }) else {
         panic!("it does not answer");

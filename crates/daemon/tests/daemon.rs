@@ -15,7 +15,7 @@ use seekless_frontend::control;
 use seekless_kernel::fdpass;
 use seekless_policy::Mode;
 use seekless_wire::{
-    Call, Frame, Mode as WireMode, Need, PassReason, Refuse, RefuseReason, Tracked, Verdict,
+    Call, Frame, Hello, Mode as WireMode, Need, PassReason, Refuse, RefuseReason, Tracked, Verdict,
 };
 
 const M: u64 = 1 << 20;
@@ -148,7 +148,7 @@ fn garbage_is_refused_and_the_daemon_goes_on() {
     client.send(Frame::StatusAsk, Some(fd));
     assert!(matches!(client.hear(), Reply::Refuse(_)), "a descriptor nobody asked for");
     let hello = bench.client();
-    hello.send(Frame::Hello { pid: 1, ring: false }, None);
+    hello.send(Frame::Hello(Hello { pid: 1, ring: false }), None);
     assert_eq!(hello.hear(), Reply::Other("Settings"));
     // Counters are published once the frames that arrived together are processed.
     bench.until("ten frames refused", |status| status.counters.frames_refused == 10);

@@ -21,7 +21,7 @@ use seekless_base::Bytes;
 use seekless_frontend::control;
 use seekless_kernel::fdpass;
 use seekless_kernel::ring::{Producer, Record};
-use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, PassReason, Settings, Verdict};
+use seekless_wire::{Call, FRAME_BYTES_MAX, Frame, Hello, PassReason, Settings, Verdict};
 
 const M: u64 = 1 << 20;
 
@@ -60,7 +60,7 @@ fn receive(client: &Client) -> (Vec<u8>, Option<OwnedFd>) {
 }
 
 fn settings(client: &Client) -> Settings {
-    client.send(Frame::Hello { pid: 1, ring: false }, None);
+    client.send(Frame::Hello(Hello { pid: 1, ring: false }), None);
     match Frame::decode(&receive(client).0).unwrap() {
         Frame::Settings(settings) => settings,
         other => panic!("{}", other.name()),
@@ -97,9 +97,9 @@ fn no_user_sees_or_forges_the_reports_of_another() {
     assert_eq!(inode(&ring(&client_of(&bench, ALICE).unwrap())), inode(&of_alice));
     // It comes with the settings if requested, once a connection.
     let third = client_of(&bench, ALICE).unwrap();
-    third.send(Frame::Hello { pid: 1, ring: true }, None);
+    third.send(Frame::Hello(Hello { pid: 1, ring: true }), None);
     assert_eq!(inode(&receive(&third).1.unwrap()), inode(&of_alice));
-    third.send(Frame::Hello { pid: 1, ring: true }, None);
+    third.send(Frame::Hello(Hello { pid: 1, ring: true }), None);
     assert!(receive(&third).1.is_none(), "a client that reads nothing has many descriptors on their way");
     // Alice reads a file; Mallory claims to have read it.
     let Some(file) = cold_file(8 << 20) else { return };
@@ -236,7 +236,7 @@ fn descriptors_of_every_kind_are_passed_and_closed() {
 #[test]
 fn answers_that_are_never_read_hold_up_nobody() {
     let bench = Bench::start(|_| {});
-    let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
+    let hello = Frame::Hello(Hello { pid: 1, ring: false }).encode().unwrap();
     let stuck: Vec<Client> = (0..40)
         .map(|_| {
             let client = bench.client();
@@ -352,7 +352,7 @@ fn a_user_that_sends_nonsense_is_not_read_for_a_while_and_others_are() {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         let client = client_of(&bench, MALLORY).unwrap();
-        let hello = Frame::Hello { pid: 1, ring: false }.encode().unwrap();
+        let hello = Frame::Hello(Hello { pid: 1, ring: false }).encode().unwrap();
         if fdpass::send(client.0.as_fd(), hello.as_bytes(), None).is_ok()
             && client.hear() == Reply::Other("Settings")
         {

@@ -20,7 +20,7 @@ use gated::Gated;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_frontend::control;
 use seekless_kernel::fdpass::{self, Address};
-use seekless_wire::{Call, Frame, RefuseReason, TakeOverStep, Verdict};
+use seekless_wire::{Call, Frame, Hello, RefuseReason, TakeOverStep, Verdict};
 
 const NEVER: Duration = Duration::from_secs(60);
 
@@ -222,7 +222,7 @@ fn a_call_that_waits_is_answered_by_the_daemon_it_asked() {
     assert!(!ended(old), "it waits for the disk with its client");
     // Meanwhile the new one gets a request.
     let other = service.client();
-    other.send(Frame::Hello { pid: 1, ring: false }, None);
+    other.send(Frame::Hello(Hello { pid: 1, ring: false }), None);
     assert_eq!(other.hear(), Reply::Other("Settings"));
     disk.set_closed(false);
     assert_eq!(waiting.answer().verdict, Verdict::Resident);

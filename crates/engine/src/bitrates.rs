@@ -41,17 +41,14 @@ use seekless_base::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_fr
 use seekless_policy::FileId;
 use serde::{Deserialize, Serialize};
 
-use crate::lock;
 use crate::settings::Settings;
+use crate::{lock, sleep_unless};
 
 /// Maximum length of a line in bytes: a path of `PATH_MAX` bytes, all of them escaped, and a bitrate.
 const LINE_BYTES_MAX: u64 = 4 * 4096 + 64;
 
 /// Interval between checks whether the table has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// Interval at which a sleeping thread checks whether to end.
-const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// A path lookup that took longer than this went to the disk. The thread then sleeps three times as long as
 /// the lookup took.
@@ -181,7 +178,7 @@ fn keep(path: &Path, bitrates: &Bitrates, report: &Mutex<BitratesReport>, stop: 
             // If the table changed during the reading, it is read again.
             seen = now;
         }
-        sleep(LOOK_EVERY, stop);
+        sleep_unless(stop, LOOK_EVERY);
     }
 }
 
@@ -189,17 +186,6 @@ fn keep(path: &Path, bitrates: &Bitrates, report: &Mutex<BitratesReport>, stop: 
 fn edition(path: &Path) -> Option<(u64, u64, u64, i64, i64)> {
     let about = fs::metadata(path).ok()?;
     Some((about.dev(), about.ino(), about.size(), about.ctime(), about.ctime_nsec()))
-}
-
-fn sleep(time: Duration, stop: &AtomicBool) {
-    let until = Instant::now() + time;
-    while !stop.load(Ordering::Acquire) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        thread::sleep(left.min(STOP_LOOK));
-    }
 }
 
 /// Checks that a table can be read, before anything is started for it.
@@ -460,7 +446,7 @@ fn parse(line: &[u8]) -> Result<Option<(Rate, PathBuf)>, String> {
         Some(at) => (&line[..at], line[at..].trim_ascii()),
         None => (line, &b""[..]),
     };
-    let rate: Rate = String::from_utf8_lossy(rate).parse().map_err(|e| format!("{e}"))?;
+    let rate: Rate = String::from_utf8_lossy(rate).parse()?;
     if path.is_empty() {
         return Err("there is no path after the bitrate; write for example 2095kb/s films/a.mp4".into());
     }

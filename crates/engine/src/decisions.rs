@@ -4,7 +4,6 @@
 //! many lines are missing. The file is written through a buffer, which is flushed with every report of the
 //! machine's memory and at the end.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -17,10 +16,12 @@ use seekless_policy::{Action, Config, Event};
 use crate::lock;
 
 /// A log that disk threads write to.
+#[derive(Debug)]
 pub struct DecisionLog {
     inner: Mutex<Inner>,
 }
 
+#[derive(Debug)]
 struct Inner {
     out: BufWriter<File>,
     written: u64,
@@ -29,12 +30,6 @@ struct Inner {
     disks: u32,
     failed: bool,
     ended: bool,
-}
-
-impl fmt::Debug for DecisionLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DecisionLog")
-    }
 }
 
 impl DecisionLog {

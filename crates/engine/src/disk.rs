@@ -10,16 +10,12 @@ use std::path::{Path, PathBuf};
 
 use seekless_base::Bytes;
 use seekless_kernel::identity::Identity;
+use seekless_kernel::sysfs::{self, SYS_BLOCK, UDEV_DATA};
 use seekless_policy::SizeReport;
 use seekless_policy::profile::{DiskKind, DiskProfile, StoredProfile};
 use serde::{Deserialize, Serialize};
 
 use crate::kind::is_block;
-
-/// Where the kernel lists whole block devices.
-const SYS_BLOCK: &str = "/sys/block";
-/// Where udev keeps its data.
-const UDEV_DATA: &str = "/run/udev/data";
 
 /// Maximum size of a file that is read. A profile has some 10 KiB.
 const TEXT_MAX: u64 = 4 << 20;
@@ -61,18 +57,17 @@ impl Disk {
             return Disk { name: name.to_string(), ..Disk::default() };
         }
         let id = Identity::of(Path::new(SYS_BLOCK), Path::new(UDEV_DATA), name).id;
-        let size = Path::new(SYS_BLOCK).join(name).join("size");
-        let sectors = fs::read_to_string(size).ok().and_then(|t| t.trim().parse().ok());
-        Disk { name: name.to_string(), ..Disk::named(id, sectors, folder) }
+        Disk { name: name.to_string(), ..Disk::named(id, sectors(name), folder) }
     }
 
     fn named(id: String, sectors: Option<u64>, folder: &Path) -> Disk {
         let mut disk = Disk { folder: folder.to_path_buf(), ..Disk::default() };
-        let path = folder.join(format!("{id}.json"));
-        disk.profile = used(&path, "profile", |text| {
-            StoredProfile::parse(text, Some(&id), sectors).map(|s| s.profile).map_err(|e| e.to_string())
-        });
-        disk.size = used(&disk.size_path(&id), "remembered prefetch size", |text| parse_size(text, &id));
+        let stored = stored_profile(folder, &id, sectors);
+        disk.profile =
+            used(&folder.join(format!("{id}.json")), "profile", stored).map(|stored| stored.profile);
+        let path = disk.size_path(&id);
+        let size = read(&path).and_then(|text| text.map(|text| parse_size(&text, &id)).transpose());
+        disk.size = used(&path, "remembered prefetch size", size);
         disk.id = Some(id);
         disk
     }
@@ -121,20 +116,35 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e.to_string()),
-        Ok(meta) if meta.len() > TEXT_MAX => Err("it is too long".into()),
+        Ok(meta) if meta.len() > TEXT_MAX => Err("it is too long to be one".into()),
         Ok(_) => fs::read_to_string(path).map(Some).map_err(|e| e.to_string()),
     }
 }
 
-/// Parses a file if it exists; logs the reason if it cannot be used.
-fn used<T>(path: &Path, what: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-    match read(path).and_then(|text| text.map(|t| parse(&t)).transpose()) {
-        Ok(found) => found,
-        Err(why) => {
-            tracing::warn!("{}: this {what} is not used: {why}; going on without", path.display());
-            None
-        }
-    }
+/// The stored profile of the disk with this identity; `None` if there is none.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn stored_profile(
+    folder: &Path,
+    id: &str,
+    sectors: Option<u64>,
+) -> Result<Option<StoredProfile>, String> {
+    let parse = |text: String| StoredProfile::parse(&text, Some(id), sectors);
+    read(&folder.join(format!("{id}.json")))?.map(parse).transpose()
+}
+
+/// Size of a disk in sectors, as the kernel counts them.
+fn sectors(name: &str) -> Option<u64> {
+    sysfs::number(Path::new(SYS_BLOCK).join(name).join("size"))
+}
+
+/// What was found in a file; a file that cannot be used counts as none, with a warning.
+fn used<T>(path: &Path, what: &str, found: Result<Option<T>, String>) -> Option<T> {
+    found.unwrap_or_else(|why| {
+        tracing::warn!("{}: this {what} is not used: {why}; going on without", path.display());
+        None
+    })
 }
 
 fn parse_size(text: &str, id: &str) -> Result<Bytes, String> {
@@ -178,21 +188,19 @@ pub(crate) struct Known {
 impl Known {
     /// Looks up the block device with this kernel name, the `sequence`th of this boot.
     pub(crate) fn look_up(name: &str, sequence: u64, folder: &Path) -> Known {
-        let size = Path::new(SYS_BLOCK).join(name).join("size");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Known {
             id: Identity::of(Path::new(SYS_BLOCK), Path::new(UDEV_DATA), name).id,
             boot: boot.trim().to_string(),
             sequence,
-            sectors: fs::read_to_string(size).ok().and_then(|t| t.trim().parse().ok()),
+            sectors: sectors(name),
             folder: folder.to_path_buf(),
         }
     }
 
     /// Its measured profile. If it cannot be used, that is logged when the disk is first read.
     pub(crate) fn profile(&self) -> Option<DiskProfile> {
-        let text = read(&self.folder.join(format!("{}.json", self.id))).ok()??;
-        StoredProfile::parse(&text, Some(&self.id), self.sectors).ok().map(|stored| stored.profile)
+        Some(stored_profile(&self.folder, &self.id, self.sectors).ok()??.profile)
     }
 
     fn path(&self) -> PathBuf {

@@ -1,6 +1,5 @@
 //! A door of the engine: what it implements ([`Door`]), sends to a disk thread and gets back.
 
-use std::fmt;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -94,12 +93,6 @@ pub trait Door {
 pub struct InProcess<'fd> {
     fd: BorrowedFd<'fd>,
     on_answer: Option<OnAnswer>,
-}
-
-impl fmt::Debug for InProcess<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InProcess").field("fd", &self.fd).finish_non_exhaustive()
-    }
 }
 
 impl<'fd> InProcess<'fd> {
@@ -241,21 +234,6 @@ impl Message {
             | Message::Cancel(_)
             | Message::Took { .. } => false,
         }
-    }
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Message::Ask(_) => "Ask",
-            Message::Hit(_) => "Hit",
-            Message::Access { .. } => "Access",
-            Message::Opened { .. } => "Opened",
-            Message::Leave { .. } => "Leave",
-            Message::Missed { .. } => "Missed",
-            Message::Cancel(_) => "Cancel",
-            Message::Took { .. } => "Took",
-        })
     }
 }
 

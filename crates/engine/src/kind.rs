@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use seekless_base::{Bytes, Nanos};
 use seekless_kernel::queue::{Queue, Usage, Used};
 use seekless_kernel::rawio::RawDisk;
+use seekless_kernel::sysfs::{self, SYS_BLOCK};
 use seekless_kernel::topology::{Backing, Dev, Disk, MountTable, Topology, is_device_name};
 use seekless_policy::profile::{
     Concurrency, DiskKind, PIECE, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, piece, place,
@@ -44,8 +45,6 @@ use serde::Serialize;
 use crate::disk::Known;
 use crate::layout::Layout;
 use crate::lock;
-
-const SYS_BLOCK: &str = "/sys/block";
 
 /// Maximum duration of a probe, which then ends with what it has: a disk of 5400 rpm takes 0.4 s.
 const PROBE_MAX: Duration = Duration::from_millis(800);
@@ -284,7 +283,7 @@ fn mounted(folders: Option<&[PathBuf]>) -> Vec<Disk> {
 /// disk. 0 if it is not a block device, and before Linux 5.15.
 pub(crate) fn sequence(name: &str) -> u64 {
     let path = || Path::new(SYS_BLOCK).join(name).join("diskseq");
-    is_block(name).then(|| number(&path())).flatten().unwrap_or(0)
+    is_block(name).then(|| sysfs::number(path())).flatten().unwrap_or(0)
 }
 
 /// Whether this is the kernel name of a block device.
@@ -502,10 +501,6 @@ fn timed(path: &Path, least: u64) -> io::Result<ProbeTimes> {
         }
     }
     Ok(times)
-}
-
-fn number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub use bitrates::{BitratesReport, check_table};
 pub use costs::{CostReport, FileCost, ProgramCost};
 pub use decisions::DecisionLog;
 pub use devices::{Devices, SharedDevices};
+pub use disk::stored_profile;
 pub use door::{ClientDemand, Completion, Door, InProcess, OnAnswer, ResidentRange};
 pub use engine::Engine;
 pub use files_used::FilesUsed;
@@ -73,9 +74,36 @@ pub use snapshot::Snapshot;
 pub use submit::{ForwardedCall, Refused, Reported, Submitted, Ticket};
 pub use worker::run_first;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How soon a thread that sleeps notices that it is to stop.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
+/// Sleeps this long, or until `stop`.
+fn sleep_unless(stop: &AtomicBool, time: Duration) {
+    let until = Instant::now() + time;
+    while !stop.load(Ordering::Acquire) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(STOP_LOOK));
+    }
+}
 
 /// Locks a mutex, even after a thread that held it has panicked. The data must be consistent at every step.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a thread to end, for so long at most: one that waits for a disk is left to the end of the
+/// process.
+pub fn ends_within<T>(thread: &JoinHandle<T>, at_most: Duration) {
+    let until = Instant::now() + at_most;
+    while !thread.is_finished() && Instant::now() < until {
+        thread::sleep(Duration::from_millis(2));
+    }
 }

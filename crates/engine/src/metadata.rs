@@ -36,10 +36,10 @@ use rustix::fs::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::lock;
 use crate::machine::page_cache;
 use crate::settings::Settings;
 use crate::sleep::Sleep;
+use crate::{lock, sleep_unless};
 
 /// Maximum share of a disk's time, and of a processor's, for all threads together.
 const SHARE: f64 = 0.25;
@@ -72,9 +72,6 @@ const NAMES_MAX: usize = 1 << 16;
 /// Minimum and maximum pause between rounds.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(320));
 
-/// Interval at which a sleeping thread checks whether to end. Below, the minimum sleep; shorter sleeps are
-/// added up.
-const LOOK: Duration = Duration::from_millis(100);
 const SLEEP_MIN: Duration = Duration::from_millis(5);
 
 /// The state of the keeper.
@@ -158,7 +155,7 @@ fn keep(
         let awake = |at: usize| sleep.is_none_or(|s| devices[at].is_none_or(|dev| s.is_awake_under(dev)));
         let trees: Vec<&PathBuf> = (0..trees.len()).filter(|&at| awake(at)).map(|at| &trees[at]).collect();
         if trees.is_empty() {
-            pause(PAUSE.0, stop);
+            sleep_unless(stop, PAUSE.0);
             continue;
         }
         pace.kept_max = pace.kept_max.min(entries_max());
@@ -177,7 +174,7 @@ fn keep(
             report.bytes_last = bytes;
             report.pause_s = pace.pause.as_secs_f64();
         }
-        pause(pace.pause, stop);
+        sleep_unless(stop, pace.pause);
     }
 }
 
@@ -228,17 +225,6 @@ fn bytes_read(threads: &ThreadPool) -> u64 {
         text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.parse().ok())
     };
     threads.broadcast(of_this).into_iter().flatten().sum()
-}
-
-fn pause(time: Duration, stop: &AtomicBool) {
-    let until = Instant::now() + time;
-    while !stop.load(Ordering::Acquire) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        thread::sleep(left.min(LOOK));
-    }
 }
 
 /// The current round.
@@ -388,7 +374,7 @@ impl<'a> Round<'a> {
         let took = began.elapsed();
         let owed = took.min(COST_MAX).mul_f64(THREADS as f64 / SHARE).saturating_sub(took).as_nanos() as u64;
         if self.owed.fetch_add(owed, Ordering::Relaxed) + owed >= SLEEP_MIN.as_nanos() as u64 {
-            pause(Duration::from_nanos(self.owed.swap(0, Ordering::Relaxed)), self.stop);
+            sleep_unless(self.stop, Duration::from_nanos(self.owed.swap(0, Ordering::Relaxed)));
         }
     }
 }

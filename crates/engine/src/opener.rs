@@ -6,7 +6,6 @@
 //! once, and kept open until its streams have ended.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -36,12 +35,6 @@ pub struct Opener {
     /// Files waiting to be opened, or being opened.
     files: Arc<Mutex<HashSet<FileId>>>,
     thread: OnceLock<Option<Sender<ToOpen>>>,
-}
-
-impl fmt::Debug for Opener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opener").finish_non_exhaustive()
-    }
 }
 
 impl Opener {

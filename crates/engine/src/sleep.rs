@@ -19,13 +19,12 @@ use std::time::{Duration, Instant};
 
 use seekless_kernel::power::{Power, check_power_mode, suspended};
 use seekless_kernel::queue::Queue;
+use seekless_kernel::sysfs::SYS_BLOCK;
 use seekless_kernel::topology::{Backing, Dev, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::kind::is_block;
 use crate::lock;
-
-const SYS_BLOCK: &str = "/sys/block";
 
 /// Interval at which the counters of all disks are read: a few microseconds each. At half, a processor wakes
 /// up twice as often; at double, work that waits for a disk may wait twice as long.

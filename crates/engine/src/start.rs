@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
+use seekless_kernel::sysfs::SYS_BLOCK;
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::pool::MemoryUse;
 use seekless_policy::{Config, DiskEngine, FileId, IN_FLIGHT_MAX, MemoryLimit, OrderKind, Sizing};
@@ -20,6 +21,7 @@ use crate::deleted_files::FileThread;
 use crate::disk::Disk;
 use crate::disk_thread::DiskLoop;
 use crate::door::Message;
+use crate::ends_within;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::machine::{Machine, SharedMemory};
@@ -174,12 +176,7 @@ impl DiskThread {
     /// moment, because a disk that hangs must not keep the program from ending.
     pub(crate) fn stop(self) {
         drop(self.sender);
-        for _ in 0..100 {
-            if self.thread.is_finished() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        ends_within(&self.thread, Duration::from_millis(500));
     }
 }
 
@@ -201,7 +198,7 @@ impl Setup {
         config.memory = memory;
         config.profile = disk.profile.clone();
         config.start_size = config.start_size.or(disk.size);
-        let measured = match Layout::read(Path::new("/sys/block"), name) {
+        let measured = match Layout::read(Path::new(SYS_BLOCK), name) {
             Ok(Some(layout)) => {
                 layout.apply(&mut config);
                 tracing::info!(disk = name, layout = layout.name, "a set of disks");

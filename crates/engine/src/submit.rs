@@ -5,7 +5,6 @@
 //! are on, what of them is in memory, and what to request from the disk thread. Meanwhile it asks the door
 //! for what only the door knows ([`Door`]).
 
-use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -99,20 +98,6 @@ pub enum Refused {
     /// Its own door released it.
     Door,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::Mode => "the mode reads for no client",
-            Refused::NotADisk => "the file is on no disk with heads",
-            Refused::BadRequest => "no regular file open for reading, or nothing there",
-            Refused::Full => "the disk's queue is full",
-            Refused::Door => "the door has no room for it",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Identifies a waiting call, for [`Engine::cancel`]. Unique while an engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,11 +315,6 @@ impl Devices {
     /// them are brought in as if a call of this I/O priority waited for them, if the thread knows the file.
     /// No call is answered. `pid`: as [`ForwardedCall::pid`].
     pub fn missed(&self, pid: u32, file: FileId, bytes: Range<u64>, io: IoPriority) -> Reported {
-        let missed = Message::Missed { pid, file, bytes, io };
-        match self.reader_of(file).map(|index| self.send(index, missed)) {
-            Some(Ok(())) => Reported::Taken,
-            Some(Err(_)) => Reported::Dropped,
-            None => Reported::Unknown,
-        }
+        self.access(Message::Missed { pid, file, bytes, io }, file)
     }
 }

@@ -11,13 +11,11 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use seekless_kernel::sysfs::SYS_BLOCK;
 use seekless_kernel::writes::{Seen, WriteWatch};
 use seekless_policy::{WRITES_BELIEVED, Writes};
 
 use crate::worker::short_name;
-
-/// Where the kernel lists whole block devices.
-const SYS_BLOCK: &str = "/sys/block";
 
 /// Time between two looks while pieces are read, and while they wait for writes. Until the look after the
 /// last write the disk is idle, so that the second one is shorter. At half the thread needs twice as much of

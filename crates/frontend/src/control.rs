@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use seekless_base::{Exit, Fault};
 use seekless_kernel::fdpass::{self, Peer};
-use seekless_wire::{FRAME_BYTES_MAX, Frame, RefuseReason, STATUS_BYTES_MAX, Settings};
+use seekless_wire::{FRAME_BYTES_MAX, Frame, Hello, RefuseReason, STATUS_BYTES_MAX, Settings};
 
 use crate::own_daemon;
 use crate::socket::{connect, socket_name};
@@ -170,7 +170,7 @@ impl<'a> Conversation<'a> {
 /// It does not answer.
 pub fn settings(socket: &Path) -> Result<Settings, AskError> {
     let conversation = Conversation::open(socket)?;
-    conversation.send(Frame::Hello { pid: std::process::id(), ring: false })?;
+    conversation.send(Frame::Hello(Hello { pid: std::process::id(), ring: false }))?;
     match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
         Frame::Settings(settings) => Ok(settings),
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
@@ -182,16 +182,7 @@ pub fn settings(socket: &Path) -> Result<Settings, AskError> {
 /// # Errors
 /// It does not answer, refuses this user, or is too old.
 pub fn pass_all(socket: &Path, lease_ms: u32) -> Result<(), AskError> {
-    let conversation = Conversation::open(socket)?;
-    conversation.send(Frame::PassAll { lease_ms })?;
-    match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
-        Frame::PassAll { lease_ms: echoed } if echoed == lease_ms => Ok(()),
-        Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
-            Err(AskError::NotAllowed(socket.to_path_buf()))
-        }
-        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot pass every call; restart it")),
-        other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
-    }
+    echoed(socket, Frame::PassAll { lease_ms }, "pass every call")
 }
 
 /// Makes the daemon at `socket` close every file of a file system, given by the device number of its files,
@@ -200,14 +191,21 @@ pub fn pass_all(socket: &Path, lease_ms: u32) -> Result<(), AskError> {
 /// # Errors
 /// It does not answer, refuses this user, is too old, or a read there does not end.
 pub fn release(socket: &Path, device: u64) -> Result<(), AskError> {
+    echoed(socket, Frame::Release { device }, "release files")
+}
+
+/// Sends what a daemon echoes once it is done; `what` names it in the error of an older one.
+fn echoed(socket: &Path, frame: Frame<'_>, what: &str) -> Result<(), AskError> {
     let conversation = Conversation::open(socket)?;
-    conversation.send(Frame::Release { device })?;
+    conversation.send(frame)?;
     match conversation.receive(&mut [0; FRAME_BYTES_MAX])? {
-        Frame::Release { .. } => Ok(()),
+        echo if echo == frame => Ok(()),
         Frame::Refuse(refuse) if refuse.reason == RefuseReason::Permission => {
             Err(AskError::NotAllowed(socket.to_path_buf()))
         }
-        Frame::Refuse(_) => Err(conversation.garbled("it is older and cannot release files; restart it")),
+        Frame::Refuse(_) => {
+            Err(conversation.garbled(format_args!("it is older and cannot {what}; restart it")))
+        }
         other => Err(conversation.garbled(format_args!("it sent {}", other.name()))),
     }
 }

@@ -1,7 +1,6 @@
 //! Options of a real engine: the policy's, and what only matters where there are real disks and files.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -96,22 +95,6 @@ impl EngineOptions {
         settings.decisions = Some(Arc::new(log));
         Ok(())
     }
-
-    /// The same options as arguments for another command.
-    pub fn to_args(&self) -> Vec<OsString> {
-        let with = |option: &str, path: &Path| {
-            let mut word = OsString::from(option);
-            word.push(path);
-            word
-        };
-        let mut words: Vec<OsString> = self.policy.to_args().into_iter().map(OsString::from).collect();
-        words.push(format!("--decisions-max={}", self.decisions_max).into());
-        words.extend(self.decisions.as_ref().map(|file| with("--decisions=", file)));
-        words.extend(self.keep_metadata.iter().map(|tree| with("--keep-metadata=", tree)));
-        words.extend(self.bitrates.as_ref().map(|file| with("--bitrates=", file)));
-        words.extend(self.include_ssd.then(|| "--include-ssd".into()));
-        words
-    }
 }
 
 #[cfg(test)]
@@ -152,9 +135,6 @@ mod tests {
         let fault = settings(&["--bitrates", "/not/there"]).map(|_| ()).unwrap_err();
         assert_eq!(fault.exit, Exit::Missing);
         assert!(fault.message.contains("--bitrates /not/there: there is no such file"), "{}", fault.message);
-        let words = ["x", "--bitrates", "/etc/table"];
-        let words = Words::try_parse_from(words).unwrap().engine.to_args();
-        assert!(words.contains(&"--bitrates=/etc/table".into()), "{words:?}");
     }
 
     #[test]

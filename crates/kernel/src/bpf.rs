@@ -12,13 +12,15 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::ProtFlags;
 
+use crate::mapping::Mapping;
 use crate::residency::page_bytes;
+use crate::syscall::{done, owned};
 use crate::tracepoint::Field;
 
 const MAP_CREATE: libc::c_long = 0;
@@ -314,15 +316,16 @@ impl Assembler {
 /// `attributes` must have the layout of the kernel's `union bpf_attr` for this command, and what it points to
 /// must be readable.
 unsafe fn bpf<A>(command: libc::c_long, attributes: &A) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads the given number of bytes; the caller guarantees their content.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_bpf, command, ptr::from_ref(attributes), size_of::<A>() as libc::c_long)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+    // SAFETY: the kernel reads the given number of bytes; the caller guarantees their content. These commands
+    // return a new descriptor.
+    unsafe {
+        owned(libc::syscall(
+            libc::SYS_bpf,
+            command,
+            ptr::from_ref(attributes),
+            size_of::<A>() as libc::c_long,
+        ))
     }
-    // SAFETY: these commands return a new descriptor without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 fn create_map(kind: u32, key: u32, value: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
@@ -359,8 +362,7 @@ pub fn attach_probe(program: BorrowedFd<'_>, function: &CStr) -> io::Result<Owne
 
 fn attach_to(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: the request takes a descriptor by value.
-    let done = unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_BPF as _, program.as_raw_fd()) };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
+    done(unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_BPF as _, program.as_raw_fd()) }).map(|_| event)
 }
 
 /// Runs the program ([`Place::Entry`]) wherever its function is called, until the returned descriptor is
@@ -382,33 +384,6 @@ pub fn attach_entry(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// A mapped part of a map's memory.
-#[derive(Debug)]
-struct Mapping {
-    at: *mut libc::c_void,
-    bytes: usize,
-}
-
-// SAFETY: the mapping belongs to the process, not to a thread; its content is accessed as atomics, or through
-// `&mut Ring`.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn of(map: &OwnedFd, writable: bool, offset: u64, bytes: usize) -> io::Result<Mapping> {
-        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: the kernel chooses a free address, so no existing mapping is replaced.
-        let at = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, map, offset)? };
-        Ok(Mapping { at, bytes })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping made at the start; references into it do not outlive its owner.
-        let _ = unsafe { munmap(self.at, self.bytes) };
-    }
-}
-
 /// A number that programs add to.
 #[derive(Debug)]
 pub struct Counter {
@@ -423,7 +398,7 @@ impl Counter {
     /// `EPERM` without `CAP_BPF`, `ENOSYS` if the kernel has no such programs, `ENOMEM`.
     pub fn new() -> io::Result<Counter> {
         let fd = create_map(MAP_ARRAY, 4, 8, 1, MAP_MMAPABLE)?;
-        let map = Mapping::of(&fd, false, 0, page_bytes() as usize)?;
+        let map = Mapping::of(&fd, ProtFlags::READ, 0, page_bytes() as usize)?;
         Ok(Counter { fd, map })
     }
 
@@ -431,7 +406,7 @@ impl Counter {
     pub fn get(&self) -> u64 {
         // SAFETY: the map has one aligned value of eight bytes at its start, mapped as long as `self`
         // lives, and both sides use it atomically.
-        unsafe { &*self.map.at.cast::<AtomicU64>() }.load(Ordering::Relaxed)
+        unsafe { &*self.map.at().cast::<AtomicU64>() }.load(Ordering::Relaxed)
     }
 }
 
@@ -456,8 +431,8 @@ impl Ring {
         let page = page_bytes();
         let bytes = (bytes as u64).max(page).next_power_of_two();
         let fd = create_map(MAP_RINGBUF, 0, 0, bytes as u32, 0)?;
-        let taken = Mapping::of(&fd, true, 0, page as usize)?;
-        let made = Mapping::of(&fd, false, page, (page + 2 * bytes) as usize)?;
+        let taken = Mapping::of(&fd, ProtFlags::READ | ProtFlags::WRITE, 0, page as usize)?;
+        let made = Mapping::of(&fd, ProtFlags::READ, page, (page + 2 * bytes) as usize)?;
         Ok(Ring { fd, taken, made, bytes })
     }
 
@@ -471,12 +446,12 @@ impl Ring {
         // SAFETY: each of the two mappings begins with an aligned position of eight bytes, is mapped as
         // long as `self` lives, and both sides use it atomically.
         let (taken, made) =
-            unsafe { (&*self.taken.at.cast::<AtomicU64>(), &*self.made.at.cast::<AtomicU64>()) };
+            unsafe { (&*self.taken.at().cast::<AtomicU64>(), &*self.made.at().cast::<AtomicU64>()) };
         let (mut at, end) = (taken.load(Ordering::Relaxed), made.load(Ordering::Acquire));
         while at < end {
             let inside = page_bytes() + at % self.bytes;
             // SAFETY: `inside` is within the first copy of the ring, a multiple of eight like every record.
-            let header = unsafe { &*self.made.at.byte_add(inside as usize).cast::<AtomicU32>() };
+            let header = unsafe { &*self.made.at().byte_add(inside as usize).cast::<AtomicU32>() };
             let header = header.load(Ordering::Acquire);
             if header & RECORD_BUSY != 0 {
                 break;
@@ -490,7 +465,7 @@ impl Ring {
                 // SAFETY: a whole record lies between the two positions, and so within the two copies of the
                 // ring; the kernel overwrites it only after `taken` has passed it.
                 take(unsafe {
-                    let record = self.made.at.byte_add((inside + RECORD_HEADER) as usize).cast::<u8>();
+                    let record = self.made.at().byte_add((inside + RECORD_HEADER) as usize).cast::<u8>();
                     std::slice::from_raw_parts(record, length as usize)
                 });
             }

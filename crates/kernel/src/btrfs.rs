@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::syscall::done;
 use crate::topology::Dev;
 
 pub use chunks::{Chunk, ChunkMap, Profile, Stripe};
@@ -169,10 +170,7 @@ fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> i
         let args: *mut Search = &raw mut *search;
         // SAFETY: the descriptor is open for the whole call; `args` is a search followed by a buffer of the
         // `bytes` it states, all of them plain integers, which is what the request may write to.
-        let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), TREE_SEARCH_V2 as _, args) };
-        if status != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), TREE_SEARCH_V2 as _, args) })?;
         let mut rest = &search.answer[..];
         for _ in 0..search.key.items {
             let Some((item, behind)) = next_item(rest) else { break };
@@ -234,10 +232,7 @@ fn device(file: impl AsFd, id: u64) -> io::Result<Device> {
     let args: *mut DevInfo = &raw mut *info;
     // SAFETY: the descriptor is open for the whole call; `args` has the size and layout that the request
     // reads and writes (asserted above), all of it plain integers.
-    let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), DEV_INFO as _, args) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), DEV_INFO as _, args) })?;
     let len = info.path.iter().position(|&byte| byte == 0).unwrap_or(info.path.len());
     let path = PathBuf::from(OsStr::from_bytes(&info.path[..len]));
     let dev = if len == 0 { None } else { number_of(&path) };
@@ -258,10 +253,7 @@ fn uuid(file: impl AsFd) -> io::Result<String> {
     let mut info = FsInfo { max_id: 0, devices: 0, uuid: [0; 16], reserved: [0; 992] };
     // SAFETY: the descriptor is open for the whole call; `info` has the size and layout that the request
     // writes (asserted above), all of it plain integers.
-    let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_INFO as _, &raw mut info) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_INFO as _, &raw mut info) })?;
     let hex: String = info.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     Ok(parts.join("-"))

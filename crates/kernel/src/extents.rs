@@ -8,6 +8,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::syscall::done;
+
 /// Number of extents requested in one call: one page of results. For a more fragmented file, the call is
 /// repeated from the offset wanted.
 const EXTENTS_PER_CALL: usize = 72;
@@ -123,10 +125,7 @@ pub fn extents(file: impl AsFd, offset: u64) -> io::Result<ExtentMap> {
     };
     // SAFETY: the descriptor is open for the whole call; `map` is a `struct fiemap` followed by `count`
     // extents, all plain integers, which is what the ioctl may write to.
-    let status = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut map) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut map) })?;
     let found = &map.extents[..(map.mapped as usize).min(EXTENTS_PER_CALL)];
     let whole = found.last().is_none_or(|e| e.flags & FIEMAP_EXTENT_LAST != 0);
     let upto = if whole { u64::MAX } else { found.last().map_or(0, |e| e.logical.saturating_add(e.length)) };

@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::handle::FileHandle;
+use crate::syscall::{done, owned};
 
 /// A read or an access to a mapped page is about to happen; in the kernel's headers since 6.14, not yet in
 /// the libc crate.
@@ -78,6 +79,19 @@ impl From<io::Error> for Unavailable {
     }
 }
 
+fn init(flags: u32, event_flags: u32) -> io::Result<OwnedFd> {
+    // SAFETY: it takes no pointers, and returns a new descriptor.
+    unsafe { owned(libc::fanotify_init(flags, event_flags)) }
+}
+
+/// `path` is that of the file, or `None` for the descriptor `dir` itself.
+fn mark(group: &OwnedFd, flags: u32, mask: u64, dir: i32, path: Option<&Path>) -> io::Result<()> {
+    let path = path.map(|path| CString::new(path.as_os_str().as_bytes())).transpose()?;
+    let pointer = path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
+    // SAFETY: `pointer` is null or a terminated string that outlives the call.
+    done(unsafe { libc::fanotify_mark(group.as_raw_fd(), flags, mask, dir, pointer) }).map(drop)
+}
+
 impl Group {
     /// A group without marks. Reading events does not block.
     ///
@@ -93,13 +107,7 @@ impl Group {
             | libc::FAN_UNLIMITED_MARKS
             // Report the thread, not only the process: see [`crate::call`].
             | libc::FAN_REPORT_TID;
-        // SAFETY: plain system call; it takes no pointers.
-        let fd = unsafe { libc::fanotify_init(flags, event_flags) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
-        // SAFETY: a descriptor that the call just returned, without another owner.
-        Ok(Group { fd: Arc::new(unsafe { OwnedFd::from_raw_fd(fd) }) })
+        Ok(Group { fd: Arc::new(init(flags, event_flags)?) })
     }
 
     /// Checks that the kernel has these events; watches nothing. A group alone can be made on older kernels.
@@ -174,23 +182,11 @@ impl Group {
     /// Those of fanotify_mark(2).
     pub fn notice_all(&self) -> io::Result<()> {
         // Removes the marks of inodes; those of mounts and file systems stay.
-        self.mark_mask(libc::FAN_MARK_FLUSH, 0, libc::AT_FDCWD, Some(Path::new("/")))
+        mark(&self.fd, libc::FAN_MARK_FLUSH, 0, libc::AT_FDCWD, Some(Path::new("/")))
     }
 
     fn mark(&self, flags: u32, dir: i32, path: Option<&Path>) -> io::Result<()> {
-        self.mark_mask(flags, FAN_PRE_ACCESS, dir, path)
-    }
-
-    fn mark_mask(&self, flags: u32, mask: u64, dir: i32, path: Option<&Path>) -> io::Result<()> {
-        let path = path
-            .map(|p| CString::new(p.as_os_str().as_bytes()))
-            .transpose()
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
-        // SAFETY: `pointer` is null (for the descriptor itself) or a terminated string that outlives the
-        // call.
-        let result = unsafe { libc::fanotify_mark(self.fd.as_raw_fd(), flags, mask, dir, pointer) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        mark(&self.fd, flags, FAN_PRE_ACCESS, dir, path)
     }
 
     /// Appends waiting events to `into`, at most `most` (1 to 64), or none. Events that one thread takes are
@@ -309,23 +305,9 @@ impl Opens {
     /// No permission (`CAP_SYS_ADMIN`), a kernel before Linux 5.1, or a file system without handles.
     pub fn of(path: &Path) -> Result<Opens, Unavailable> {
         let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK | libc::FAN_REPORT_FID;
-        // SAFETY: plain system call; it takes no pointers.
-        let fd = unsafe { libc::fanotify_init(flags, libc::O_RDONLY as u32) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
-        // SAFETY: a descriptor that the call just returned, without another owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let path = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let fd = init(flags, libc::O_RDONLY as u32)?;
         let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
-        // SAFETY: `path` is a terminated string that outlives the call.
-        let done = unsafe {
-            libc::fanotify_mark(fd.as_raw_fd(), flags, libc::FAN_OPEN, libc::AT_FDCWD, path.as_ptr())
-        };
-        if done < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
+        mark(&fd, flags, libc::FAN_OPEN, libc::AT_FDCWD, Some(path))?;
         Ok(Opens { fd })
     }
 

@@ -4,8 +4,11 @@
 //! system that is not in the table counts as an ordinary one: its pages are in the page cache and come from
 //! the block device below it.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::mm::ProtFlags;
+
+use crate::mapping::Mapping;
 
 /// How reads reach a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,15 +120,8 @@ pub fn of(file: impl AsFd) -> Option<&'static FsType> {
 /// this is found out without reading a byte. A program that allows such mappings
 /// (`FUSE_DIRECT_IO_ALLOW_MMAP`, Linux 6.6) is not recognised.
 pub fn reads_directly(file: BorrowedFd<'_>) -> bool {
-    let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
-    // SAFETY: a new mapping of an open descriptor at an address of the kernel's choice; it is never touched.
-    let address = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, prot, flags, file.as_raw_fd(), 0) };
-    if address == libc::MAP_FAILED {
-        return io::Error::last_os_error().raw_os_error() == Some(libc::ENODEV);
-    }
-    // SAFETY: the mapping made above, of this length, which nothing else uses.
-    unsafe { libc::munmap(address, PAGE) };
-    false
+    let mapping = Mapping::of(file, ProtFlags::READ, 0, PAGE);
+    mapping.is_err_and(|e| e.raw_os_error() == Some(libc::ENODEV))
 }
 
 /// Any length becomes at least a page.

@@ -8,7 +8,9 @@
 
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::syscall::{done, owned};
 
 /// `MAX_HANDLE_SZ`: maximum length of a handle.
 const HANDLE_BYTES: usize = 128;
@@ -46,7 +48,7 @@ impl FileHandle {
         // SAFETY: the path is an empty terminated string (for the descriptor itself), `handle` has the layout
         // of the kernel's structure and the room that its first field states, and both it and `mount_id` live
         // across the call.
-        let done = unsafe {
+        done(unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
                 file.as_raw_fd(),
@@ -55,8 +57,8 @@ impl FileHandle {
                 &raw mut mount_id,
                 libc::AT_EMPTY_PATH,
             )
-        };
-        if done == 0 { Ok(handle) } else { Err(io::Error::last_os_error()) }
+        })?;
+        Ok(handle)
     }
 
     /// A handle of the file that has this inode number now, whatever file had it before. Accepted by ext2,
@@ -97,19 +99,14 @@ impl FileHandle {
         let pointer: *const FileHandle = self;
         // SAFETY: the structure is initialised, states its own length and lives across the call, which only
         // reads it.
-        let fd = unsafe {
-            libc::syscall(
+        unsafe {
+            owned(libc::syscall(
                 libc::SYS_open_by_handle_at,
                 mount.as_raw_fd(),
                 pointer,
                 flags | libc::O_CLOEXEC | libc::O_NOCTTY,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
+            ))
         }
-        // SAFETY: a descriptor that the call just returned, without another owner.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
 

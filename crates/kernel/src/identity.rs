@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::sysfs;
 use crate::topology::is_device_name;
 
 /// A disk's persistent name.
@@ -20,10 +21,7 @@ impl Identity {
     /// The identity of whole device `name` in `sys_block` (`/sys/block`); `udev_data` is `/run/udev/data`.
     pub fn of(sys_block: &Path, udev_data: &Path, name: &str) -> Identity {
         let dir = is_device_name(name).then(|| sys_block.join(name));
-        let text = |path: &str| {
-            let text = fs::read_to_string(dir.as_ref()?.join(path)).ok()?;
-            Some(text.trim().to_string()).filter(|t| !t.is_empty())
-        };
+        let text = |path: &str| sysfs::text(dir.as_ref()?.join(path));
         let udev_serial = text("dev").and_then(|dev| {
             let data = fs::read_to_string(udev_data.join(format!("b{dev}"))).ok()?;
             data.lines().find_map(|l| l.strip_prefix("E:ID_SERIAL=")).map(str::to_string)

@@ -9,6 +9,8 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
+use crate::syscall::done;
+
 /// `linux/loop.h`: asks `/dev/loop-control` for a free device.
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 /// `linux/loop.h`: binds a file with all settings at once.
@@ -67,11 +69,7 @@ impl LoopDevice {
         // Between finding a free device and binding it, another process may bind it.
         for _ in 0..16 {
             // SAFETY: this request takes no argument; the descriptor is open for the length of the call.
-            let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
-            if number < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            let number = number as u32;
+            let number = done(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) })? as u32;
             let file = OpenOptions::new().read(true).write(true).open(device_path(number))?;
             let config = LoopConfig {
                 fd: backing.as_raw_fd() as u32,
@@ -95,13 +93,10 @@ impl LoopDevice {
             };
             // SAFETY: `config` has the layout the request reads (size asserted above) and outlives the call,
             // which keeps no reference to it; both descriptors are open.
-            let done = unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &config) };
-            if done == 0 {
-                return Ok(LoopDevice { number, file });
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::ResourceBusy {
-                return Err(error);
+            match done(unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &config) }) {
+                Ok(_) => return Ok(LoopDevice { number, file }),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+                Err(error) => return Err(error),
             }
         }
         Err(io::Error::from(io::ErrorKind::ResourceBusy))
@@ -128,10 +123,7 @@ impl LoopDevice {
 
 fn clear(file: &File) -> io::Result<()> {
     // SAFETY: this request takes no argument; the descriptor is open for the length of the call.
-    match unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CLR_FD as _, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CLR_FD as _, 0) }).map(drop)
 }
 
 fn device_path(number: u32) -> PathBuf {
@@ -177,10 +169,7 @@ const FITHAW: libc::c_ulong = 0xC004_5878;
 pub fn settle(file: BorrowedFd<'_>) -> io::Result<()> {
     let request = |code| {
         // SAFETY: both requests ignore their argument; the descriptor is open for the length of the call.
-        match unsafe { libc::ioctl(file.as_raw_fd(), code as _, 0) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        done(unsafe { libc::ioctl(file.as_raw_fd(), code as _, 0) }).map(drop)
     };
     request(FIFREEZE)?;
     request(FITHAW)

@@ -8,13 +8,15 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::ProtFlags;
 
+use crate::mapping::Mapping;
 use crate::residency::page_bytes;
+use crate::syscall::{done, owned};
 
 const TYPE_TRACEPOINT: u32 = 2;
 const SAMPLE_TID: u64 = 1 << 1;
@@ -68,15 +70,17 @@ impl Attributes {
     /// Opens the event for everything that runs on this processor.
     fn open(&self, processor: i32) -> io::Result<OwnedFd> {
         // SAFETY: `self` has the kernel's layout and states its own length; the kernel only reads it and
-        // keeps no reference to it.
-        let fd = unsafe {
-            libc::syscall(libc::SYS_perf_event_open, ptr::from_ref(self), -1, processor, -1, OPEN_CLOEXEC)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
+        // keeps no reference to it, and returns a new descriptor.
+        unsafe {
+            owned(libc::syscall(
+                libc::SYS_perf_event_open,
+                ptr::from_ref(self),
+                -1,
+                processor,
+                -1,
+                OPEN_CLOEXEC,
+            ))
         }
-        // SAFETY: a descriptor that the call just returned, without another owner.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
 
@@ -148,15 +152,12 @@ fn parse_list(text: &str) -> Vec<i32> {
 pub struct Ring {
     /// The event that owns the ring, and those that write into it too.
     events: Vec<OwnedFd>,
-    map: *mut libc::c_void,
+    map: Mapping,
     /// Size of the ring itself in bytes, a power of two.
     bytes: usize,
     /// Buffer to which the next record is copied.
     record: Vec<u8>,
 }
-
-// SAFETY: the mapping belongs to the process, not to a thread; reading it takes `&mut self`.
-unsafe impl Send for Ring {}
 
 impl Ring {
     /// Records these tracepoints on one processor, if they pass their filter (in the syntax of the kernel's
@@ -179,25 +180,21 @@ impl Ring {
             events.push(attributes.open(processor)?);
             let filter = CString::new(*filter).map_err(|_| io::ErrorKind::InvalidInput)?;
             // SAFETY: the request takes a terminated string, which lives across the call and is copied.
-            control(unsafe {
+            done(unsafe {
                 libc::ioctl(events[events.len() - 1].as_raw_fd(), IOC_SET_FILTER as _, filter.as_ptr())
             })?;
         }
         let first = events.first().ok_or(io::ErrorKind::InvalidInput)?.as_fd();
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let whole = bytes + page_bytes() as usize;
-        // SAFETY: the kernel chooses a free address, so no existing mapping is replaced.
-        let map = unsafe { mmap(ptr::null_mut(), whole, protection, flags, first, 0)? };
+        let map = Mapping::of(first, ProtFlags::READ | ProtFlags::WRITE, 0, whole)?;
         let ring = Ring { map, bytes, record: Vec::new(), events };
         for other in &ring.events[1..] {
             // SAFETY: the request takes a descriptor by value.
-            let done =
-                unsafe { libc::ioctl(other.as_raw_fd(), IOC_SET_OUTPUT as _, ring.events[0].as_raw_fd()) };
-            control(done)?;
+            done(unsafe { libc::ioctl(other.as_raw_fd(), IOC_SET_OUTPUT as _, ring.events[0].as_raw_fd()) })?;
         }
         for event in &ring.events {
             // SAFETY: the request takes no argument.
-            control(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE as _, 0) })?;
+            done(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE as _, 0) })?;
         }
         Ok(ring)
     }
@@ -242,7 +239,7 @@ impl Ring {
     fn position(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the first page of the mapping is the kernel's control page, which has an aligned u64 at
         // this offset; it is mapped as long as `self` lives, and both sides use it atomically.
-        unsafe { &*self.map.byte_add(offset).cast::<AtomicU64>() }
+        unsafe { &*self.map.at().byte_add(offset).cast::<AtomicU64>() }
     }
 
     /// Copies bytes out of the ring, which may wrap around its end.
@@ -254,7 +251,7 @@ impl Ring {
         // length of `after` (a record is shorter than the ring: its length has 16 bits, and lies between head
         // and tail) are within it. The kernel does not write between tail and head.
         unsafe {
-            let ring = self.map.byte_add(page_bytes() as usize).cast::<u8>();
+            let ring = self.map.at().byte_add(page_bytes() as usize).cast::<u8>();
             ptr::copy_nonoverlapping(ring.add(start), before.as_mut_ptr(), first);
             ptr::copy_nonoverlapping(ring, after.as_mut_ptr(), after.len());
         }
@@ -265,17 +262,6 @@ impl AsFd for Ring {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events[0].as_fd()
     }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: exactly the mapping made at the start; references into it do not outlive `self`.
-        let _ = unsafe { munmap(self.map, self.bytes + page_bytes() as usize) };
-    }
-}
-
-fn control(done: i32) -> io::Result<()> {
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn number(record: &[u8], at: usize) -> Option<u64> {

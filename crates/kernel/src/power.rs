@@ -12,6 +12,8 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::syscall::done;
+
 /// What is known of a disk's power state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Power {
@@ -72,10 +74,7 @@ pub fn check_power_mode(device: &Path) -> io::Result<Power> {
     };
     // SAFETY: the header has the layout of the kernel's `sg_io_hdr`. Its command and sense buffers live until
     // the call returns, with the lengths stated, and there is no data transfer.
-    let status = unsafe { libc::ioctl(file.as_raw_fd(), SG_IO as _, &raw mut header) };
-    if status != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(unsafe { libc::ioctl(file.as_raw_fd(), SG_IO as _, &raw mut header) })?;
     Ok(power_mode(&sense[..usize::from(header.sb_len_wr).min(SENSE_BYTES)]))
 }
 

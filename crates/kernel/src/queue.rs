@@ -2,11 +2,12 @@
 //!
 //! The directory of all devices is a parameter, so that tests can build one.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::sysfs;
 use crate::topology::is_device_name;
 
 /// Settings of a queue that affect sequential reading. `None` if the device does not have one.
@@ -88,8 +89,8 @@ impl Queue {
 
     /// The current settings.
     pub fn settings(&self) -> QueueSettings {
-        let number = |path: &str| self.text(path)?.parse().ok();
-        let choice = self.text("queue/scheduler").unwrap_or_default();
+        let number = |path: &str| sysfs::number(self.dir.join(path));
+        let choice = sysfs::text(self.dir.join("queue/scheduler")).unwrap_or_default();
         let strip = |word: &str| word.trim_matches(['[', ']']).to_string();
         QueueSettings {
             read_ahead_kb: number("queue/read_ahead_kb"),
@@ -105,7 +106,7 @@ impl Queue {
 
     /// One setting's value; of a list, the chosen one in brackets.
     pub fn get(&self, setting: &Setting) -> Option<String> {
-        let text = self.text(setting.path())?;
+        let text = sysfs::text(self.dir.join(setting.path()))?;
         let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
         Some(chosen.map_or(text.clone(), |(chosen, _)| chosen.to_string()))
     }
@@ -132,12 +133,7 @@ impl Queue {
 
     /// Length of the smallest read in bytes.
     pub fn logical_block(&self) -> Option<u64> {
-        self.text("queue/logical_block_size")?.parse().ok()
-    }
-
-    fn text(&self, path: &str) -> Option<String> {
-        let text = fs::read_to_string(self.dir.join(path)).ok()?;
-        Some(text.trim().to_string()).filter(|t| !t.is_empty())
+        sysfs::number(self.dir.join("queue/logical_block_size"))
     }
 }
 
@@ -188,6 +184,8 @@ impl Usage {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn tree() -> tempfile::TempDir {

@@ -18,8 +18,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
+
+use crate::mapping::Mapping;
+use crate::syscall::done;
 
 /// `cachestat(2)`: one number on every architecture that Rust builds for; libc 0.2 defines it on a few only.
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -101,9 +103,8 @@ pub fn cachestat(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<C
     let range = CacheStatRange { offset, length };
     // SAFETY: both structures have the kernel's layout (u64 fields in its order) and live across the call,
     // which reads one and writes the other.
-    let done =
-        unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0u32) };
-    if done == 0 { Ok(stat) } else { Err(io::Error::last_os_error()) }
+    done(unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0u32) })?;
+    Ok(stat)
 }
 
 /// Set once `cachestat` is found not to exist, so that it is not tried on every call of a hot path.
@@ -273,23 +274,11 @@ fn mincore_window(
     offset: u64,
     bytes: usize,
     states: &mut [u8; MINCORE_PAGES],
-) -> Result<(), Errno> {
-    // SAFETY: the kernel chooses a free address, so no existing mapping is replaced; the mapping is never
-    // dereferenced, so a file that shrinks cannot cause a fault.
-    let at = unsafe {
-        rustix::mm::mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, offset)?
-    };
-    // SAFETY: `at` is a mapping of `bytes` bytes, at most MINCORE_PAGES pages, and the kernel writes one byte
-    // a page.
-    let done = unsafe { libc::syscall(libc::SYS_mincore, at, bytes, states.as_mut_ptr()) };
-    let result = if done == 0 { Ok(()) } else { Err(last_errno()) };
-    // SAFETY: exactly the mapping made above; no reference to it exists.
-    unsafe { rustix::mm::munmap(at, bytes)? };
-    result
-}
-
-fn last_errno() -> Errno {
-    io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+) -> io::Result<()> {
+    // Never dereferenced, so a file that shrinks cannot cause a fault.
+    let mapping = Mapping::of(file, ProtFlags::READ, offset, bytes)?;
+    // SAFETY: a mapping of `bytes` bytes, at most MINCORE_PAGES pages, and the kernel writes one byte a page.
+    done(unsafe { libc::syscall(libc::SYS_mincore, mapping.at(), bytes, states.as_mut_ptr()) }).map(drop)
 }
 
 /// Whether the page that contains byte `offset` can be read at once (`RWF_NOWAIT`, one byte). On a miss the

@@ -22,14 +22,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
 use crate::fdpass::SOCKET_PATH_BYTES_MAX;
+use crate::mapping::Mapping;
 
 /// Number of records in the ring. A busy disk has two thousand reads a second, and the ring is drained every
 /// few milliseconds; this size bridges two seconds without the daemon, for 256 KiB of memory.
@@ -81,42 +81,18 @@ pub struct Ring {
     slots: [Slot; CAPACITY],
 }
 
-/// The mapping; unmapped with its owner.
-struct Map(NonNull<Ring>);
-
-// SAFETY: everything in `Ring` is an atomic, so any thread may use it through a shared reference.
-unsafe impl Send for Map {}
-// SAFETY: as above.
-unsafe impl Sync for Map {}
+/// The ring, mapped as long as this lives.
+struct Map(Mapping);
 
 impl Map {
     fn new(fd: impl AsFd) -> io::Result<Map> {
-        let size = size_of::<Ring>();
-        // SAFETY: a fresh mapping at an address the kernel chooses; nothing else points into it.
-        let at = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                size,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd.as_fd(),
-                0,
-            )?
-        };
-        NonNull::new(at.cast()).map(Map).ok_or(io::ErrorKind::InvalidData.into())
+        Mapping::of(fd, ProtFlags::READ | ProtFlags::WRITE, 0, size_of::<Ring>()).map(Map)
     }
 
     fn ring(&self) -> &Ring {
         // SAFETY: mapped for `size_of::<Ring>()` bytes (the file is sealed to that size) and page-aligned as
         // long as `self` lives; every bit pattern is a valid `Ring`, and all access goes through atomics.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, to which no reference is left. It can only fail on a bad range.
-        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), size_of::<Ring>()) };
+        unsafe { &*self.0.at().cast() }
     }
 }
 
@@ -259,10 +235,10 @@ impl Producer {
     /// The ring, mapped until the process ends: for a library that cannot know when the last thread has
     /// finished with it.
     pub fn forever(self) -> &'static Ring {
-        let at = self.map.0;
+        let at = self.map.0.at();
         std::mem::forget(self);
         // SAFETY: as in `Map::ring`; the mapping is never unmapped now.
-        unsafe { at.as_ref() }
+        unsafe { &*at.cast() }
     }
 
     /// See [`Ring::push`].

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::syscall::done;
+
 /// Lets the calling thread run before all ordinary ones (`SCHED_RR`, lowest real-time priority). It must
 /// mostly sleep: the kernel reserves a part of each second for the others. Threads and processes it starts
 /// inherit this.
@@ -11,10 +13,7 @@ use std::io;
 pub fn run_first() -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: `param` is valid for the length of the call, which only reads it; 0 names the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &param) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &param) }).map(drop)
 }
 
 /// Lets the calling thread run on the processor with this number, and only when nothing else in its
@@ -28,10 +27,7 @@ pub fn run_last_on(processor: usize) -> io::Result<()> {
     rustix::thread::sched_setaffinity(None, &only)?;
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: as in `run_first`.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) }).map(drop)
 }
 
 /// Blocks signals of the process in the calling thread, so that other threads receive them.

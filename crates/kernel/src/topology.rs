@@ -26,7 +26,6 @@
 //!
 //! The directory tree is an argument, so that tests can build one.
 
-mod describe;
 mod layers;
 mod mountinfo;
 pub mod parts;
@@ -39,8 +38,8 @@ use std::path::{Path, PathBuf};
 use seekless_base::escaped;
 
 use crate::fstype::{self, Reads};
+use crate::sysfs::{self, UDEV_DATA};
 
-pub use describe::DiskInfo;
 pub use layers::mount_id;
 pub use mountinfo::{Mount, MountTable};
 
@@ -49,9 +48,6 @@ const DEPTH_MAX: u32 = 16;
 
 /// Maximum number of members in the name of a set.
 const NAMES_MAX: usize = 4;
-
-/// Where udev records the links it has made to a device.
-const UDEV_DATA: &str = "/run/udev/data";
 
 /// A device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -321,12 +317,12 @@ impl Topology {
         let mut whole = dev;
         let mut start = 0;
         if dir.join("partition").exists() {
-            start = read_number(&dir.join("start")).unwrap_or(0);
+            start = sysfs::number(dir.join("start")).unwrap_or(0);
             dir = dir.parent()?.to_path_buf();
             whole = Dev::parse(&fs::read_to_string(dir.join("dev")).ok()?)?;
         }
         let name = dir.file_name()?.to_string_lossy().into_owned();
-        let rotational = read_number(&dir.join("queue/rotational")) != Some(0);
+        let rotational = sysfs::number(dir.join("queue/rotational")) != Some(0u64);
         let itself = Disk { dev: whole, name, rotational };
         let queue_of = Some(whole);
 
@@ -382,14 +378,9 @@ impl Topology {
     pub fn queue_limits(&self, dev: Dev) -> QueueLimits {
         let block = self.sys.join(format!("dev/block/{dev}"));
         QueueLimits {
-            max_sectors_kb: read_number(&block.join("queue/max_sectors_kb")),
-            read_ahead_kb: read_number(&block.join("queue/read_ahead_kb"))
-                .or_else(|| read_number(&self.sys.join(format!("class/bdi/{dev}/read_ahead_kb")))),
+            max_sectors_kb: sysfs::number(block.join("queue/max_sectors_kb")),
+            read_ahead_kb: sysfs::number(block.join("queue/read_ahead_kb"))
+                .or_else(|| sysfs::number(self.sys.join(format!("class/bdi/{dev}/read_ahead_kb")))),
         }
     }
-}
-
-/// The number in a sysfs file.
-fn read_number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }

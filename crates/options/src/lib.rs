@@ -7,6 +7,7 @@
 //!
 //! Must not know: the doors, and the other options of a command.
 
+mod given;
 mod named;
 mod parameters;
 mod policy;
@@ -14,6 +15,7 @@ mod preset;
 mod queue;
 mod values;
 
+pub use given::Given;
 pub use named::{named, parsed};
 pub use parameters::{MOVED, Parameters};
 pub use policy::PolicyOptions;

@@ -119,10 +119,6 @@ impl Parameters {
         }
         Ok(values)
     }
-
-    pub(crate) fn to_args(&self) -> Vec<String> {
-        self.parameter.iter().map(|word| format!("--parameter={word}")).collect()
-    }
 }
 
 impl ParameterValues {

@@ -196,27 +196,6 @@ impl PolicyOptions {
     pub fn preads(&self) -> Result<bool, Fault> {
         Ok(self.parameters.values()?.preads)
     }
-
-    /// The same options as arguments for another command.
-    pub fn to_args(&self) -> Vec<String> {
-        let on_off = |on: bool| if on { "on" } else { "off" };
-        let mut words = vec![
-            format!("--preset={}", self.preset.unwrap_or_default().name()),
-            format!("--longest-wait={}", self.longest_wait),
-            format!("--writers={}", self.writers),
-            format!("--stall-timeout={}", self.stall_timeout),
-            format!("--size-max={}", self.size_max),
-        ];
-        words.extend(self.prefetch.map(|p| format!("--prefetch={p}")));
-        words.extend(self.order.map(|o| format!("--order={}", o.name())));
-        words.extend(self.ahead.map(|on| format!("--ahead={}", on_off(on))));
-        words.extend(self.budget.map(|b| format!("--budget={b}")));
-        words.extend(self.bitrate.map(|b| format!("--bitrate={b}")));
-        words.extend(self.scale.as_ref().map(|s| format!("--scale={s}")));
-        words.extend(self.quiet.then(|| "--quiet".to_string()));
-        words.extend(self.parameters.to_args());
-        words
-    }
 }
 
 #[cfg(test)]
@@ -322,24 +301,6 @@ mod tests {
             assert_eq!((choice.sizing, choice.prefetch), (Sizing::Fixed, DEFAULT_PREFETCH));
             let fault = parsed(&["--prefetch", "auto"]).config(mode).map(|_| ()).unwrap_err();
             assert!(fault.message.contains("--mode both"), "{}", fault.message);
-        }
-    }
-
-    #[test]
-    fn the_words_for_another_command_mean_the_same() {
-        for words in [
-            &[][..],
-            &["--preset", "asap", "--ahead", "on", "--parameter", "adjust-interval=90ms,in-flight=2"],
-            &["--prefetch", "auto", "--parameter", "start-size=3MiB", "--parameter", "adjust-interval=7.5"],
-            &["--prefetch", "competitive", "--parameter=slow-start=true", "--size-max=16MiB", "--ahead=off"],
-            &["--quiet", "--budget", "2GiB"],
-            &["--preset", "libception", "--bitrate", "419000", "--budget", "1GiB", "--scale", "0.45"],
-            &["--writers", "off", "--longest-wait", "2s"],
-            &["--writers", "30%"],
-        ] {
-            let again = parsed(words).to_args();
-            let again: Vec<&str> = again.iter().map(String::as_str).collect();
-            assert_eq!(choice(words).unwrap(), choice(&again).unwrap(), "{words:?}");
         }
     }
 

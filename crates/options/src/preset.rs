@@ -37,16 +37,6 @@ pub(crate) struct Values {
 }
 
 impl Preset {
-    /// The word used on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Preset::Auto => "auto",
-            Preset::Libception => "libception",
-            Preset::Asap => "asap",
-            Preset::Competitive => "competitive",
-        }
-    }
-
     pub(crate) const fn values(self) -> Values {
         let auto = Values {
             prefetch: Prefetch::Auto,

@@ -31,9 +31,4 @@ impl QueueOptions {
         config.queue_max = self.queue as usize;
         config.share = self.share;
     }
-
-    /// The same options as arguments for another command.
-    pub fn to_args(&self) -> Vec<String> {
-        vec![format!("--queue={}", self.queue), format!("--share={}", self.share)]
-    }
 }

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use seekless_kernel::memory::{self, Refaults};
 use seekless_kernel::prefetch::{self, Source, Steps};
 use seekless_kernel::residency;
-use seekless_wire::{PassReason, WAIT_MS_MAX};
+use seekless_wire::{FileSetReady, PassReason, WAIT_MS_MAX};
 
-use crate::daemon::{Daemon, Ready};
+use crate::daemon::Daemon;
 use crate::holes::{self, Stretch};
 use crate::look;
 use crate::walk::as_path;
@@ -419,7 +419,7 @@ impl<C: Consumer> Ahead<C> {
     }
 
     /// The daemon has read a range, or will not read it.
-    fn is_ready(&mut self, Ready { range, reason }: Ready) {
+    fn is_ready(&mut self, FileSetReady { range, reason }: FileSetReady) {
         if matches!(reason, PassReason::NotADisk | PassReason::Mode) {
             // The daemon does not serve this disk, so this thread reads.
             return self.lose_daemon();

@@ -14,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use seekless_kernel::fdpass::{self, Address};
 use seekless_kernel::state;
-use seekless_wire::{ADDRESS_UNKNOWN, FRAME_BYTES_MAX, FileSetAdd, Frame, PATIENCE_MS, PassReason};
+use seekless_wire::{
+    ADDRESS_UNKNOWN, FRAME_BYTES_MAX, FileSetAdd, FileSetReady, Frame, PATIENCE_MS, PassReason,
+};
 
 /// Maximum time for a daemon to answer the first question, or to make room in its socket.
 const PATIENCE: Duration = Duration::from_millis(PATIENCE_MS);
@@ -36,13 +38,6 @@ pub(crate) struct Daemon {
 /// The daemon is gone, or sends an invalid frame.
 #[derive(Debug)]
 pub(crate) struct Lost;
-
-/// The result of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ready {
-    pub(crate) range: u32,
-    pub(crate) reason: PassReason,
-}
 
 /// Path of a daemon's socket: `$SEEKLESS_SOCKET`, else `daemon.sock` in the state folder. `None`: other users
 /// may write to that folder.
@@ -88,11 +83,11 @@ impl Daemon {
     }
 
     /// The next range that has a result, if one gets it within this time.
-    pub(crate) fn ready(&self, within: Duration) -> Result<Option<Ready>, Lost> {
+    pub(crate) fn ready(&self, within: Duration) -> Result<Option<FileSetReady>, Lost> {
         let mut packet = [0; FRAME_BYTES_MAX];
         match self.receive(&mut packet, within)? {
             None => Ok(None),
-            Some(Frame::FileSetReady(ready)) => Ok(Some(Ready { range: ready.range, reason: ready.reason })),
+            Some(Frame::FileSetReady(ready)) => Ok(Some(ready)),
             Some(Frame::Working) => Ok(None),
             Some(_) => Err(Lost),
         }

@@ -225,6 +225,18 @@ pub fn json(path: &Path, value: &impl Serialize) -> Result<(), Fault> {
     write(path, pretty(value)?)
 }
 
+/// Writes a result: as JSON if that was requested, else as text.
+///
+/// # Errors
+/// Those of [`json()`] and [`print()`].
+pub fn json_or(
+    to: Option<&Path>,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), Fault> {
+    to.map_or_else(|| print(text()), |path| json(path, value))
+}
+
 /// Writes a result: as JSON if that was requested, and as text unless the JSON went to standard output.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use seekless_kernel::fdpass::{self, Received, TwinName};
 use seekless_kernel::twinkey;
-use seekless_wire::{Answer, Call, Frame, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
+use seekless_wire::{Answer, Call, Frame, Hello, Need, PATIENCE_MS, Settings, Tracked, Verdict, WAIT_MS_MAX};
 
 use crate::memory::MEMORY;
 use crate::{aside, config, filter, host, reports};
@@ -130,7 +130,7 @@ pub(crate) fn settings() -> Option<Settings> {
     let (pid, _) = host::pid_tid();
     let line = connect(pid)?;
     let ring_along = !reports::wanted();
-    say(&line, Frame::Hello { pid, ring: ring_along }, None)?;
+    say(&line, Frame::Hello(Hello { pid, ring: ring_along }), None)?;
     let patience_ms = prompt_ms();
     let (settings, came) = match converse(&line, patience_ms, patience_ms, ring_along) {
         Ok(Reply::Settings(settings, ring)) => (settings, ring),

@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{Field, Reader, Writer};
 
 /// First four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SKLS";
@@ -116,42 +116,35 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Splits a packet into header and body; checks magic, length and version.
-    pub(crate) fn decode(packet: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
-        let have = packet.len();
-        let short = DecodeError::Truncated { have, want: HEADER_BYTES };
+    /// Takes the header off a packet; checks magic, length and version.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Header, DecodeError> {
+        let have = r.rest.len();
         if have > FRAME_BYTES_MAX {
             return Err(DecodeError::Oversize { have, max: FRAME_BYTES_MAX });
         }
-        let mut r = Reader(packet);
-        let magic = r.array4().ok_or(short)?;
+        let magic = <[u8; 4]>::read(r, "magic")?;
         if magic != MAGIC {
             return Err(DecodeError::Magic(magic));
         }
-        let version = r.u16().ok_or(short)?;
-        let senders = Versions { oldest: r.u16().ok_or(short)?, newest: r.u16().ok_or(short)? };
-        let kind = r.u16().ok_or(short)?;
-        let length = r.u32().ok_or(short)?;
+        let version = u16::read(r, "version")?;
+        let senders = Versions { oldest: u16::read(r, "oldest")?, newest: u16::read(r, "newest")? };
+        let (kind, length) = (u16::read(r, "kind")?, u32::read(r, "length")?);
         if !(VERSION_OLDEST..=VERSION).contains(&version) {
             return Err(DecodeError::Version { written: version, theirs: senders });
         }
-        let want = length as usize;
-        if want > have {
-            return Err(DecodeError::Truncated { have, want });
+        match length as usize {
+            want if want > have => Err(DecodeError::Truncated { have, want }),
+            want if want < have => Err(DecodeError::Oversize { have, max: want }),
+            _ => Ok(Header { version, senders, kind, length }),
         }
-        if want < have {
-            return Err(DecodeError::Oversize { have, max: want });
-        }
-        Ok((Header { version, senders, kind, length }, r.rest()))
     }
 
     /// Writes the header with the frame's length.
-    pub(crate) fn encode(&self, w: &mut Writer<'_>) {
-        w.put(&MAGIC);
-        w.u16(self.version);
-        w.u16(self.senders.oldest);
-        w.u16(self.senders.newest);
-        w.u16(self.kind);
-        w.u32(self.length);
+    pub(crate) fn write(&self, w: &mut Writer<'_>) {
+        MAGIC.write(w);
+        for number in [self.version, self.senders.oldest, self.senders.newest, self.kind] {
+            number.write(w);
+        }
+        self.length.write(w);
     }
 }

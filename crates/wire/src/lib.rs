@@ -55,8 +55,8 @@ mod status;
 mod words;
 
 pub use frame::{
-    ADDRESS_UNKNOWN, Answer, FileSet, FileSetAdd, FileSetReady, Frame, FrameBuf, Need, PASS_ALL_UNTIL_TOLD,
-    Refuse, Settings, StatusPart, Tracked,
+    ADDRESS_UNKNOWN, Answer, FileSet, FileSetAdd, FileSetReady, Frame, FrameBuf, Hello, Need,
+    PASS_ALL_UNTIL_TOLD, Refuse, Settings, StatusPart, Tracked,
 };
 pub use header::{
     DecodeError, FRAME_BYTES_MAX, HEADER_BYTES, MAGIC, VERSION, VERSION_OLDEST, Versions, common_version,

@@ -6,7 +6,7 @@ use core::str::FromStr;
 use seekless_base::wants::CallKind;
 
 macro_rules! vocabulary {
-    ($(#[$doc:meta])* $name:ident, $field:literal { $($(#[$vdoc:meta])* $variant:ident = $number:literal, $text:literal;)+ }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $number:literal, $text:literal;)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -28,10 +28,16 @@ macro_rules! vocabulary {
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)+ }
             }
+        }
 
-            pub(crate) fn decode(number: u8) -> Result<$name, crate::DecodeError> {
-                $name::from_number(number)
-                    .ok_or(crate::DecodeError::Field { name: $field, value: number as u64 })
+        impl crate::bytes::Field<'_> for $name {
+            const BYTES: usize = 1;
+
+            fn write(self, w: &mut crate::bytes::Writer<'_>) { self.number().write(w) }
+
+            fn read(r: &mut crate::bytes::Reader<'_>, name: &'static str) -> Result<$name, crate::DecodeError> {
+                let number = u8::read(r, name)?;
+                $name::from_number(number).ok_or(crate::DecodeError::Field { name, value: number.into() })
             }
         }
 
@@ -43,7 +49,7 @@ macro_rules! vocabulary {
 
 vocabulary! {
     /// The intercepted call that a frame is about.
-    Call, "call" {
+    Call {
         /// `read`, `__read_chk`.
         Read = 1, "read";
         /// `pread`, `pread64`, `__pread_chk`, `__pread64_chk`.
@@ -75,7 +81,7 @@ vocabulary! {
 
 vocabulary! {
     /// What Seekless does with a miss: the modes of the Libception paper (section 3.2.2).
-    Mode, "mode" {
+    Mode {
         /// Nothing: every call passes.
         Off = 0, "off";
         /// Time each call and report it; change nothing.
@@ -123,7 +129,7 @@ impl FromStr for Mode {
 
 vocabulary! {
     /// The daemon's answer to a need.
-    Verdict, "verdict" {
+    Verdict {
         /// The bytes were in the page cache when this was sent.
         Resident = 1, "resident";
         /// Go on without us, for the reason given.
@@ -133,7 +139,7 @@ vocabulary! {
 
 vocabulary! {
     /// Why a need passed.
-    PassReason, "reason" {
+    PassReason {
         /// It did not pass.
         None = 0, "none";
         /// The mode does not serialise (off, track or prefetch).
@@ -156,7 +162,7 @@ vocabulary! {
 
 vocabulary! {
     /// Why a frame was not understood.
-    RefuseReason, "reason" {
+    RefuseReason {
         /// Its version; the header of the refusal says which would be understood.
         Version = 1, "version";
         /// Its kind.
@@ -172,7 +178,7 @@ vocabulary! {
 
 vocabulary! {
     /// The steps when one daemon takes the place of another.
-    TakeOverStep, "step" {
+    TakeOverStep {
         /// New to old: asks for the sockets.
         Ask = 0, "ask";
         /// Old to new: the listening socket at the path.

@@ -34,7 +34,7 @@ const ADD: FileSetAdd = FileSetAdd { range: 9, offset: 4096, length: 8192, addre
 
 fn one_of_each() -> Vec<Frame<'static>> {
     vec![
-        Frame::Hello { pid: 42, ring: false },
+        Frame::Hello(Hello { pid: 42, ring: false }),
         Frame::Need(NEED),
         Frame::Tracked(TRACKED),
         Frame::Working,
@@ -52,7 +52,7 @@ fn one_of_each() -> Vec<Frame<'static>> {
         Frame::FileSetTook { range: 9, read: true },
         Frame::FileSet(FileSet { reason: PassReason::None, ranges: 512, window_bytes: 64 << 20 }),
         Frame::FileSetReady(FileSetReady { range: 9, reason: PassReason::DiskError }),
-        Frame::Hello { pid: 42, ring: true },
+        Frame::Hello(Hello { pid: 42, ring: true }),
         Frame::Release { device: 0x801 },
         Frame::Need(NEED.at_random(true)),
         Frame::Challenge { nonce: 0x0102_0304 },
@@ -325,7 +325,7 @@ fn any_frame() -> impl Strategy<Value = (Frame<'static>, Vec<u8>)> {
         .prop_map(|(reason, kind)| Frame::Refuse(Refuse { reason, kind }));
     let text = proptest::collection::vec(any::<u8>(), 0..=STATUS_PART_BYTES_MAX);
     let plain = prop_oneof![
-        (0..1u32 << 31, any::<bool>()).prop_map(|(pid, ring)| Frame::Hello { pid, ring }),
+        (0..1u32 << 31, any::<bool>()).prop_map(|(pid, ring)| Frame::Hello(Hello { pid, ring })),
         Just(Frame::Working),
         Just(Frame::RingAsk),
         Just(Frame::Ring),

@@ -338,7 +338,7 @@ fn the_table_of_constants_has_each_with_its_value() {
 }
 
 /// Where a read passes: files and folders whose numbers stand in a table of the documentation.
-const READ_PATH: [&str; 21] = [
+const READ_PATH: [&str; 20] = [
     "crates/policy/src",
     "crates/policy/src/sizing/mod.rs",
     "crates/policy/src/sizing/auto.rs",

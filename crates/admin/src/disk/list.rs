@@ -1,12 +1,16 @@
 //! `seekless disk list`.
 
+use std::path::Path;
+
 use clap::Args;
 use comfy_table::{Table, presets};
 use seekless_base::{Exit, Fault};
+use seekless_kernel::sysfs::SYS_BLOCK;
 use seekless_kernel::topology::{Backing, MountTable, Topology};
 use seekless_output::{JsonOption, escaped};
 use serde::Serialize;
 
+use crate::disk::info::{DiskInfo, disks};
 use crate::disk::resolve::DiskTarget;
 use crate::disk::store::{self, KnownProfile};
 
@@ -19,14 +23,9 @@ pub(crate) struct ListArgs {
 /// One disk, as `--json` prints it.
 #[derive(Serialize)]
 struct ListedDisk {
-    name: String,
+    #[serde(flatten)]
+    info: DiskInfo,
     disk: String,
-    model: Option<String>,
-    bytes: u64,
-    rotational: bool,
-    scheduler: Option<String>,
-    read_ahead_kb: Option<u64>,
-    max_sectors_kb: Option<u64>,
     /// `measured`, `no` or `unusable`.
     profile: &'static str,
     /// Why a stored profile is not used.
@@ -44,8 +43,7 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit, Fault> {
             on_disk.push((disk.name, mount.target.display().to_string()));
         }
     }
-    let rows: Vec<ListedDisk> = topology
-        .disks()
+    let rows: Vec<ListedDisk> = disks(Path::new(SYS_BLOCK))
         .into_iter()
         .map(|info| {
             let id = DiskTarget::by_name(&info.name).identity.id;
@@ -61,22 +59,12 @@ pub(crate) fn run(args: &ListArgs) -> Result<Exit, Fault> {
                     _ => None,
                 },
                 disk: id,
-                name: info.name,
-                model: info.model,
-                bytes: info.bytes,
-                rotational: info.rotational,
-                scheduler: info.scheduler,
-                read_ahead_kb: info.read_ahead_kb,
-                max_sectors_kb: info.max_sectors_kb,
+                info,
                 mounts,
             }
         })
         .collect();
-    match args.json.path() {
-        Some(to) => seekless_output::json(to, &rows)?,
-        None => seekless_output::print(table(&rows))?,
-    }
-    Ok(Exit::Ok)
+    seekless_output::json_or(args.json.path(), &rows, || table(&rows)).map(|()| Exit::Ok)
 }
 
 fn table(rows: &[ListedDisk]) -> String {
@@ -94,12 +82,12 @@ fn table(rows: &[ListedDisk]) -> String {
             [first, rest @ ..] => escaped(&format!("{first} and {} more", rest.len())).into_owned(),
         };
         table.add_row([
-            row.name.clone(),
-            format!("{:.1}", row.bytes as f64 / 1e9),
-            if row.rotational { "yes" } else { "no" }.to_string(),
-            row.scheduler.clone().unwrap_or_else(|| "-".into()),
-            kib(row.read_ahead_kb),
-            kib(row.max_sectors_kb),
+            row.info.name.clone(),
+            format!("{:.1}", row.info.bytes as f64 / 1e9),
+            if row.info.rotational { "yes" } else { "no" }.to_string(),
+            row.info.scheduler.clone().unwrap_or_else(|| "-".into()),
+            kib(row.info.read_ahead_kb),
+            kib(row.info.max_sectors_kb),
             row.profile.to_string(),
             mounts,
         ]);
@@ -107,7 +95,7 @@ fn table(rows: &[ListedDisk]) -> String {
     let mut text = format!("{table}\n");
     for row in rows {
         if let Some(why) = &row.profile_fault {
-            text += &escaped(&format!("{}: {why}", row.name));
+            text += &escaped(&format!("{}: {why}", row.info.name));
             text.push('\n');
         }
     }

@@ -14,10 +14,11 @@ use seekless_kernel::loopdev::fuse_backing;
 use seekless_kernel::queue::{Queue, Usage, Used};
 use seekless_kernel::rawio::RawDisk;
 use seekless_kernel::sched::run_first;
+use seekless_kernel::sysfs::SYS_BLOCK;
 use seekless_policy::profile::{DiskProfile, Phase, Procedure, ProcedureOptions, Timing, Unmeasurable};
 
 use crate::disk::awake::Awake;
-use crate::disk::resolve::{DiskTarget, SYS_BLOCK};
+use crate::disk::resolve::DiskTarget;
 
 /// Longest read of the procedure.
 const READ_MAX: usize = 2048 * 512;

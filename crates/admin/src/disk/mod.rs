@@ -8,6 +8,7 @@
 
 mod awake;
 pub mod cli;
+pub(crate) mod info;
 mod list;
 mod measure;
 mod profile;

@@ -154,11 +154,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
         summary: Summary::of(&stored.profile),
         profile: stored.profile,
     };
-    match args.json.path() {
-        Some(to) => seekless_output::json(to, &report)?,
-        None => seekless_output::print(text(&report))?,
-    }
-    Ok(Exit::Ok)
+    seekless_output::json_or(args.json.path(), &report, || text(&report)).map(|()| Exit::Ok)
 }
 
 fn text(report: &ProfileReport) -> String {
@@ -200,7 +196,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
+    let time = text.parse::<Nanos>()?;
     let fits = (Nanos::from_secs(10)..=Nanos::from_secs(86_400)).contains(&time);
     if fits { Ok(time.into()) } else { Err("write 10s to 24h".into()) }
 }

@@ -6,12 +6,8 @@ use std::path::{Path, PathBuf};
 
 use seekless_base::{Exit, Fault, escaped};
 use seekless_kernel::identity::Identity;
+use seekless_kernel::sysfs::{self, SYS_BLOCK, UDEV_DATA};
 use seekless_kernel::topology::{Backing, Dev, Topology, is_device_name};
-
-/// Where the kernel lists whole block devices.
-pub(crate) const SYS_BLOCK: &str = "/sys/block";
-/// Where udev keeps what it knows.
-pub(crate) const UDEV_DATA: &str = "/run/udev/data";
 
 /// A whole disk.
 #[derive(Clone, Debug)]
@@ -37,12 +33,10 @@ impl DiskTarget {
 
     /// What a person calls it.
     pub(crate) fn label(&self) -> String {
-        let model = fs::read_to_string(Path::new(SYS_BLOCK).join(&self.name).join("device/model"));
-        match model.map(|m| m.trim().to_string()) {
-            Ok(model) if !model.is_empty() => {
-                escaped(&format!("{} ({model})", self.device().display())).into_owned()
-            }
-            _ => self.device().display().to_string(),
+        let device = self.device();
+        match sysfs::text(Path::new(SYS_BLOCK).join(&self.name).join("device/model")) {
+            Some(model) => escaped(&format!("{} ({model})", device.display())).into_owned(),
+            None => device.display().to_string(),
         }
     }
 }

@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use seekless_base::{Exit, Fault};
+use seekless_engine::stored_profile;
 use seekless_kernel::identity::profiles_dir;
 use seekless_policy::profile::{DiskProfile, StoredProfile};
-
-/// A profile is some 10 KiB; nothing longer than this is read.
-const TEXT_MAX: u64 = 4 << 20;
 
 /// Where the profile of a disk is kept.
 pub(crate) fn path(id: &str) -> PathBuf {
@@ -38,31 +36,20 @@ impl KnownProfile {
     }
 }
 
-/// Looks up the profile of a disk of `sectors` (0 if not known).
+/// The profile of the disk with this identity and so many sectors (0: not known).
 pub(crate) fn load(id: &str, sectors: u64) -> KnownProfile {
-    load_file(&path(id), id, sectors)
+    load_from(&profiles_dir(), id, sectors)
 }
 
-fn load_file(path: &Path, id: &str, sectors: u64) -> KnownProfile {
-    let unusable = |why: String| {
-        KnownProfile::Unusable(format!(
-            "{}: {why}; measure again with `seekless disk profile`",
-            path.display()
-        ))
-    };
-    match fs::metadata(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return KnownProfile::Unmeasured,
-        Err(e) => return unusable(e.to_string()),
-        Ok(meta) if meta.len() > TEXT_MAX => return unusable("it is too long to be a profile".into()),
-        Ok(_) => {}
-    }
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) => return unusable(e.to_string()),
-    };
-    match StoredProfile::parse(&text, Some(id), (sectors > 0).then_some(sectors)) {
-        Ok(stored) => KnownProfile::Measured(stored),
-        Err(e) => unusable(e.to_string()),
+fn load_from(folder: &Path, id: &str, sectors: u64) -> KnownProfile {
+    match stored_profile(folder, id, (sectors > 0).then_some(sectors)) {
+        Ok(Some(stored)) => KnownProfile::Measured(stored),
+        Ok(None) => KnownProfile::Unmeasured,
+        Err(why) => {
+            let path = folder.join(format!("{id}.json"));
+            let advice = "measure again with `seekless disk profile`";
+            KnownProfile::Unusable(format!("{}: {why}; {advice}", path.display()))
+        }
     }
 }
 
@@ -103,15 +90,18 @@ mod tests {
     fn a_damaged_file_is_named_not_believed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sub/serial-1.json");
-        assert_eq!(load_file(&path, "serial-1", 0), KnownProfile::Unmeasured);
+        let folder = path.parent().unwrap();
+        assert_eq!(load_from(folder, "serial-1", 0), KnownProfile::Unmeasured);
         let stored = StoredProfile::new("serial-1", "x", 5, DiskProfile::assumed(1 << 30));
         write(&path, stored.to_text().as_bytes()).unwrap();
-        assert_eq!(load_file(&path, "serial-1", 1 << 30), KnownProfile::Measured(stored.clone()));
-        let reason = |id: &str, sectors| match load_file(&path, id, sectors) {
+        assert_eq!(load_from(folder, "serial-1", 1 << 30), KnownProfile::Measured(stored.clone()));
+        let reason = |id: &str, sectors| match load_from(folder, id, sectors) {
             KnownProfile::Unusable(why) => why,
             other => panic!("{other:?}"),
         };
+        fs::copy(&path, folder.join("serial-2.json")).unwrap();
         assert!(reason("serial-2", 0).contains("another disk"));
+        fs::remove_file(folder.join("serial-2.json")).unwrap();
         assert!(reason("serial-1", 77).contains("sectors"));
         write(&path, &stored.to_text().as_bytes()[..500]).unwrap();
         assert!(

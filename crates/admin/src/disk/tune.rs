@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use seekless_base::{Exit, Fault};
+use seekless_kernel::identity::Identity;
 use seekless_kernel::queue::{Queue, Setting};
-use seekless_kernel::topology::Topology;
+use seekless_kernel::sysfs::{self, SYS_BLOCK, UDEV_DATA};
 use seekless_output::JsonOption;
 use seekless_policy::profile::DiskProfile;
 use serde::Serialize;
 
+use crate::disk::info::disks;
 use crate::disk::resolve::{DiskTarget, resolve};
 use crate::disk::store::{self, KnownProfile};
 use plan::{Advice, TunePlan};
@@ -68,28 +70,21 @@ pub(crate) fn run(args: &TuneArgs) -> Result<Exit, Fault> {
     for target in &targets {
         reports.push(one(args, target)?);
     }
-    match args.json.path() {
-        Some(to) => seekless_output::json(to, &reports)?,
-        None => {
-            for report in &reports {
-                seekless_output::print(text(report, args))?;
-            }
-        }
-    }
-    Ok(Exit::Ok)
+    let all = || reports.iter().map(|report| text(report, args)).collect();
+    seekless_output::json_or(args.json.path(), &reports, all).map(|()| Exit::Ok)
 }
 
 fn targets(args: &TuneArgs) -> Result<Vec<DiskTarget>, Fault> {
     if let Some(path) = &args.target {
         // A test's tree of devices has no device files: there the name alone counts.
-        if args.sys_block != Path::new(crate::disk::resolve::SYS_BLOCK) {
+        if args.sys_block != Path::new(SYS_BLOCK) {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            return Ok(vec![DiskTarget { identity: identity(args, &name), name }]);
+            let identity = Identity::of(&args.sys_block, Path::new(UDEV_DATA), &name);
+            return Ok(vec![DiskTarget { identity, name }]);
         }
         return Ok(vec![resolve(path)?]);
     }
-    let turning: Vec<DiskTarget> = Topology::of_system()
-        .disks()
+    let turning: Vec<DiskTarget> = disks(&args.sys_block)
         .into_iter()
         .filter(|d| d.rotational && !d.name.starts_with("md") && !d.name.starts_with("dm-"))
         .map(|d| DiskTarget::by_name(&d.name))
@@ -101,19 +96,13 @@ fn targets(args: &TuneArgs) -> Result<Vec<DiskTarget>, Fault> {
     Ok(turning)
 }
 
-fn identity(args: &TuneArgs, name: &str) -> seekless_kernel::identity::Identity {
-    let udev = Path::new(crate::disk::resolve::UDEV_DATA);
-    seekless_kernel::identity::Identity::of(&args.sys_block, udev, name)
-}
-
 fn one(args: &TuneArgs, target: &DiskTarget) -> Result<TuneReport, Fault> {
     let queue = Queue::new(&args.sys_block, &target.name);
     let settings = queue.settings();
     if settings.read_ahead_kb.is_none() {
         return Err(Fault::new(Exit::Missing, format!("{} has no request queue to tune", target.name)));
     }
-    let sectors = std::fs::read_to_string(args.sys_block.join(&target.name).join("size"));
-    let sectors: u64 = sectors.ok().and_then(|s| s.trim().parse().ok()).unwrap_or(0);
+    let sectors = sysfs::number(args.sys_block.join(&target.name).join("size")).unwrap_or(0);
     let (profile, source) = match store::load(&target.identity.id, sectors) {
         KnownProfile::Measured(stored) => (stored.profile, "measured".to_string()),
         KnownProfile::Unmeasured => (

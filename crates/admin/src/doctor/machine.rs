@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::path::Path;
 
 use seekless_engine::{KindReport, Settings};
 use seekless_frontend::advice::Finding;
@@ -10,9 +11,12 @@ use seekless_frontend::advice::scheduler;
 use seekless_kernel::container::Container;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::memory::idle_pager;
-use seekless_kernel::topology::{DiskInfo, MountTable, Topology};
+use seekless_kernel::sysfs::SYS_BLOCK;
+use seekless_kernel::topology::MountTable;
 use seekless_output::write_line;
 use serde::Serialize;
+
+use crate::disk::info::{self, DiskInfo};
 
 use super::container;
 use super::recommend::{Doors, Recommendation, WORKS, for_machine};
@@ -20,27 +24,20 @@ use super::{DaemonState, describe_findings};
 
 #[derive(Clone, Debug, Serialize)]
 struct DiskFacts {
-    name: String,
-    model: Option<String>,
-    bytes: u64,
-    /// The kernel's flag.
-    rotational: bool,
+    #[serde(flatten)]
+    info: DiskInfo,
     /// Whether it is served: by measurement if something of it is mounted, else by the flag.
     seeks: bool,
     /// The measured kind, or why it is missing; only if something of it is mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<KindReport>,
-    read_ahead_kb: Option<u64>,
-    max_sectors_kb: Option<u64>,
-    scheduler: Option<String>,
 }
 
 impl DiskFacts {
     fn new(info: DiskInfo, kinds: &[KindReport]) -> DiskFacts {
-        let DiskInfo { name, model, bytes, rotational, read_ahead_kb, max_sectors_kb, scheduler, .. } = info;
-        let kind = kinds.iter().find(|k| k.disk == name).cloned();
-        let seeks = kind.as_ref().map_or(rotational, |k| k.seeks);
-        DiskFacts { name, model, bytes, rotational, seeks, kind, read_ahead_kb, max_sectors_kb, scheduler }
+        let kind = kinds.iter().find(|k| k.disk == info.name).cloned();
+        let seeks = kind.as_ref().map_or(info.rotational, |k| k.seeks);
+        DiskFacts { info, seeks, kind }
     }
 }
 
@@ -59,7 +56,7 @@ pub(crate) struct MachineReport {
 pub(crate) fn examine(daemon: DaemonState, doors: Doors) -> MachineReport {
     let kinds = Settings::default().survey(None);
     let disks: Vec<DiskFacts> =
-        Topology::of_system().disks().into_iter().map(|info| DiskFacts::new(info, &kinds)).collect();
+        info::disks(Path::new(SYS_BLOCK)).into_iter().map(|info| DiskFacts::new(info, &kinds)).collect();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
     let mut findings = findings(&disks, &daemon, idle_pager());
     findings.extend(beyond(&MountTable::of_system()));
@@ -96,27 +93,27 @@ fn findings(disks: &[DiskFacts], daemon: &DaemonState, pager: bool) -> Vec<Findi
         });
     }
     for disk in disks.iter().filter(|d| d.seeks) {
-        if disk.scheduler.as_deref() == Some("none") {
+        if disk.info.scheduler.as_deref() == Some("none") {
             findings.push(Finding {
                 kind: "no_scheduler",
                 blocks: false,
                 what: format!(
                     "{} has no scheduler: `observe` gains almost nothing beside a server with many threads that \
                      wait for it",
-                    disk.name
+                    disk.info.name
                 ),
-                advice: scheduler::advice(&disk.name),
+                advice: scheduler::advice(&disk.info.name),
             });
         }
-        if let Some(kb) = disk.read_ahead_kb.filter(|&kb| kb < 1024) {
+        if let Some(kb) = disk.info.read_ahead_kb.filter(|&kb| kb < 1024) {
             findings.push(Finding {
                 kind: "read_ahead",
                 blocks: false,
-                what: format!("{} reads ahead {kb} KiB only", disk.name),
+                what: format!("{} reads ahead {kb} KiB only", disk.info.name),
                 advice: format!(
                     "for servers that can be neither hooked nor watched, `seekless disk tune --apply /dev/{}` sets what the \
                      kernel alone can do",
-                    disk.name
+                    disk.info.name
                 ),
             });
         }
@@ -183,13 +180,13 @@ impl MachineReport {
             let _ = write_line!(
                 text,
                 "   {} {kind} {:.*} GB{}: read_ahead_kb {}, max_sectors_kb {}, scheduler {}",
-                disk.name,
-                usize::from(disk.bytes < 10_000_000_000),
-                disk.bytes as f64 / 1e9,
-                disk.model.as_deref().map_or(String::new(), |m| format!(" ({m})")),
-                kb(disk.read_ahead_kb),
-                kb(disk.max_sectors_kb),
-                disk.scheduler.as_deref().unwrap_or("?"),
+                disk.info.name,
+                usize::from(disk.info.bytes < 10_000_000_000),
+                disk.info.bytes as f64 / 1e9,
+                disk.info.model.as_deref().map_or(String::new(), |m| format!(" ({m})")),
+                kb(disk.info.read_ahead_kb),
+                kb(disk.info.max_sectors_kb),
+                disk.info.scheduler.as_deref().unwrap_or("?"),
             );
             if let Some(kind) = &disk.kind {
                 let _ = write_line!(text, "      {kind}");
@@ -206,17 +203,16 @@ mod tests {
     use super::*;
 
     fn disk(rotational: bool, read_ahead_kb: u64) -> DiskFacts {
-        DiskFacts {
+        let info = DiskInfo {
             name: "sda".into(),
             model: None,
             bytes: 1 << 40,
             rotational,
-            seeks: rotational,
-            kind: None,
             read_ahead_kb: Some(read_ahead_kb),
             max_sectors_kb: Some(1280),
             scheduler: Some("mq-deadline".into()),
-        }
+        };
+        DiskFacts { info, seeks: rotational, kind: None }
     }
 
     #[test]
@@ -252,7 +248,11 @@ mod tests {
         assert_eq!(kinds(&[disk(false, 128)]), ["no_heads"]);
         assert_eq!(kinds(&[disk(true, 128)]), ["read_ahead"]);
         assert_eq!(kinds(&[disk(true, 4096)]), [""; 0]);
-        let unsorted = |seeks| DiskFacts { scheduler: Some("none".into()), ..disk(seeks, 4096) };
+        let unsorted = |seeks| {
+            let mut disk = disk(seeks, 4096);
+            disk.info.scheduler = Some("none".into());
+            disk
+        };
         assert_eq!(kinds(&[unsorted(true), disk(true, 4096)]), ["no_scheduler"]);
         assert_eq!(kinds(&[unsorted(false)]), ["no_heads"], "what does not seek needs no scheduler");
         assert_eq!(findings(&[disk(true, 4096)], &daemon, true)[0].kind, "idle_pager");

@@ -2,22 +2,21 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::process::Signal;
 use seekless_base::{Exit, Fault};
 use seekless_frontend::advice::{scheduler, unavailable};
 use seekless_frontend::own_daemon;
-use seekless_frontend::status::StatusReport;
 use seekless_kernel::cacheevents::{Attachment, CacheEvents};
 use seekless_kernel::topology::MountTable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{EngineArgs, ReportOptions, SocketArgs};
+use super::{EngineArgs, ReportOptions, Reports, SocketArgs, told_by, wait_for};
 use crate::daemon::Daemon;
 use crate::observe::Door;
 use crate::parent::{ParentOption, die_with};
@@ -58,13 +57,9 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
         CacheEvents::probe().map_err(unavailable)?;
     }
     let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
-    let (told, signal) = UnixStream::pair().map_err(fault)?;
-    for number in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(number, signal.try_clone().map_err(fault)?).map_err(fault)?;
-    }
-    let (hung_up, signal) = UnixStream::pair().map_err(fault)?;
+    let told = told_by(&[SIGTERM, SIGINT]).map_err(fault)?;
+    let hung_up = told_by(&[SIGHUP]).map_err(fault)?;
     hung_up.set_nonblocking(true).map_err(fault)?;
-    signal_hook::low_level::pipe::register(SIGHUP, signal).map_err(fault)?;
 
     let mut settings = args.socket.settings(&args.engine)?;
     args.engine.open_log(&mut settings)?;
@@ -93,18 +88,12 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     for volume in door.volumes() {
         seekless_output::eprintln!("seekless observe: observing {}", volume.path.display());
     }
-    let interval = args.reports.interval();
-    let json = args.reports.json();
-    let give = |report: &StatusReport| report.give_while_serving(json);
-    let last = serve(&told, &hung_up, &door, &daemon, interval, give)?;
+    let mut reports = Reports::of(&args.reports);
+    serve(&told, &hung_up, &door, &daemon, &mut reports)?;
     // First of all, so that no file stays open.
     door.close();
     drop(metrics);
-    if json.is_some()
-        && let Some(report) = daemon.status().or(last)
-    {
-        report.give(json)?;
-    }
+    reports.end(&daemon)?;
     drop(daemon);
     if let (Some(_), Some(folder)) = (args.started_by.parent, folder) {
         own_daemon::remove_folder(&folder);
@@ -118,27 +107,23 @@ fn serve(
     hung_up: &UnixStream,
     door: &Door,
     daemon: &Daemon,
-    interval: Option<Duration>,
-    give: impl Fn(&StatusReport),
-) -> Result<Option<StatusReport>, Fault> {
+    reports: &mut Reports<'_>,
+) -> Result<(), Fault> {
     let table = File::open("/proc/self/mountinfo");
     let table =
         table.map_err(|e| Fault::new(Exit::Missing, format!("/proc/self/mountinfo: {e}; mount /proc")))?;
-    let mut last = None;
-    let mut next = interval.map(|i| Instant::now() + i);
     loop {
-        let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
-        let pause = Timespec { tv_sec: pause.as_secs() as _, tv_nsec: pause.subsec_nanos() as _ };
-        let mut ready = [
-            PollFd::new(told, PollFlags::IN),
-            PollFd::new(hung_up, PollFlags::IN),
-            // Raised by every mount and unmount.
-            PollFd::new(&table, PollFlags::PRI),
-        ];
-        let _ = poll(&mut ready, Some(&pause));
-        let [stop, release, mounted] = ready.map(|fd| !fd.revents().is_empty());
+        let [stop, release, mounted] = wait_for(
+            [
+                (told.as_fd(), PollFlags::IN),
+                (hung_up.as_fd(), PollFlags::IN),
+                // Raised by every mount and unmount.
+                (table.as_fd(), PollFlags::PRI),
+            ],
+            reports.pause(),
+        );
         if stop {
-            return Ok(last);
+            return Ok(());
         }
         if release {
             let _ = rustix::io::read(hung_up, &mut [0u8; 64]);
@@ -149,14 +134,6 @@ fn serve(
             // closed.
             door.release(|volume| !mounts.iter().any(|m| (m.dev.major, m.dev.minor) == volume.dev));
         }
-        if let (Some(interval), Some(at)) = (interval, next)
-            && Instant::now() >= at
-        {
-            next = Some(Instant::now() + interval);
-            if let Some(report) = daemon.status() {
-                give(&report);
-                last = Some(report);
-            }
-        }
+        reports.go_on(daemon);
     }
 }

@@ -7,19 +7,20 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::service::ServiceManager;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::worker::READY;
+use crate::cli::{told_by, wait_for};
 
 /// A worker without a beat for this long is killed. Ten beats, because a busy machine misses a few.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
@@ -55,10 +56,7 @@ enum End {
 pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
     let fault =
         |e: io::Error| Fault::new(Exit::Failed, format!("seekless watch cannot start its worker: {e}"));
-    let (told, signal) = UnixStream::pair().map_err(fault)?;
-    for number in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::low_level::pipe::register(number, signal.try_clone().map_err(fault)?).map_err(fault)?;
-    }
+    let told = told_by(&[SIGTERM, SIGINT, SIGHUP]).map_err(fault)?;
     let mut manager = ServiceManager::default();
     let mut restarts_ever = 0u64;
     let mut in_a_row = 0;
@@ -91,7 +89,7 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
             "seekless watch: the worker {what}; its readers read for themselves; the next one starts in {} ms",
             pause.as_millis()
         );
-        if wait_for(&[&told], pause)[0] {
+        if wait_for([(told.as_fd(), PollFlags::IN)], pause)[0] {
             return Ok(Exit::Ok);
         }
     }
@@ -144,9 +142,8 @@ impl Worker {
         loop {
             let patience = if ready { SILENCE_MAX } else { START_MAX };
             let left = patience.saturating_sub(heard.elapsed());
-            let [stop, beat] = wait_for(&[told, &self.heart], left)[..] else {
-                unreachable!("two were asked about")
-            };
+            let ends = [(told.as_fd(), PollFlags::IN), (self.heart.as_fd(), PollFlags::IN)];
+            let [stop, beat] = wait_for(ends, left);
             if stop {
                 manager.stopping();
                 self.end();
@@ -170,7 +167,7 @@ impl Worker {
                 }
             } else if heard.elapsed() >= patience {
                 // A machine that slept wakes with an old clock: check once more before the kill.
-                if wait_for(&[&self.heart], Duration::from_millis(50))[0] {
+                if wait_for([(self.heart.as_fd(), PollFlags::IN)], Duration::from_millis(50))[0] {
                     continue;
                 }
                 let _ = self.child.kill();
@@ -216,14 +213,4 @@ impl Worker {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-}
-
-/// Which of these become readable, or are closed, within this time.
-fn wait_for(sockets: &[&UnixStream], at_most: Duration) -> Vec<bool> {
-    let timeout = Timespec { tv_sec: at_most.as_secs() as _, tv_nsec: at_most.subsec_nanos() as _ };
-    let mut ready: Vec<PollFd<'_>> = sockets.iter().map(|s| PollFd::new(*s, PollFlags::IN)).collect();
-    // Interrupted by a signal: its handler has written to one of the sockets, or it does not concern this
-    // process.
-    let _ = poll(&mut ready, Some(&timeout));
-    ready.iter().map(|r| !r.revents().is_empty()).collect()
 }

@@ -6,9 +6,8 @@
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use seekless_base::{Exit, Fault};
 use seekless_policy::{IN_FLIGHT_MAX, Mode};
@@ -16,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{Door, WatchSettings};
 use crate::DaemonSettings;
-use crate::cli::ReportOptions;
+use crate::cli::{ReportOptions, Reports, told_by, wait_for};
 use crate::daemon::Daemon;
 use crate::parent::die_with;
 
@@ -43,10 +42,7 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     die_with(worker.supervisor, Signal::KILL)?;
     let fault =
         |e: io::Error| Fault::new(Exit::Failed, format!("the worker of seekless watch cannot start: {e}"));
-    let (told, signal) = UnixStream::pair().map_err(fault)?;
-    for number in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(number, signal.try_clone().map_err(fault)?).map_err(fault)?;
-    }
+    let told = told_by(&[SIGTERM, SIGINT]).map_err(fault)?;
     let supervisor: UnixStream = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?.into();
     supervisor.set_nonblocking(true).map_err(fault)?;
 
@@ -81,36 +77,19 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
         announce(&door);
     }
 
-    let mut last = None;
-    let mut next = worker.reports.interval().map(|i| Instant::now() + i);
+    let mut reports = Reports::of(&worker.reports);
     loop {
-        let pause = next.map_or(Duration::from_secs(3600), |at| at.saturating_duration_since(Instant::now()));
-        let pause = Timespec { tv_sec: pause.as_secs() as _, tv_nsec: pause.subsec_nanos() as _ };
-        let mut ready =
-            [PollFd::new(&told, PollFlags::IN), PollFd::new(&supervisor, PollFlags::IN | PollFlags::RDHUP)];
-        let _ = poll(&mut ready, Some(&pause));
-        let (signalled, spoken) = (!ready[0].revents().is_empty(), !ready[1].revents().is_empty());
+        let ends = [(told.as_fd(), PollFlags::IN), (supervisor.as_fd(), PollFlags::IN | PollFlags::RDHUP)];
+        let [signalled, spoken] = wait_for(ends, reports.pause());
         if signalled || (spoken && gone(&supervisor)) {
             break;
         }
-        if let (Some(interval), Some(at)) = (worker.reports.interval(), next)
-            && Instant::now() >= at
-        {
-            next = Some(Instant::now() + interval);
-            if let Some(report) = daemon.status() {
-                report.give_while_serving(worker.reports.json());
-                last = Some(report);
-            }
-        }
+        reports.go_on(&daemon);
     }
     // First of all: release all readers.
     door.close();
     drop(metrics);
-    if worker.reports.json().is_some()
-        && let Some(report) = daemon.status().or(last)
-    {
-        report.give(worker.reports.json())?;
-    }
+    reports.end(&daemon)?;
     Ok(Exit::Ok)
 }
 

@@ -33,7 +33,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use seekless_base::{Exit, Fault};
+use seekless_base::{Exit, Fault, network};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -330,14 +330,6 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.open.table().remove(&self.number);
-    }
-}
-
-/// The IPv4 address, or the first 64 bits of an IPv6 address.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() >> 64 << 64).into()),
-        v4 => v4,
     }
 }
 

@@ -84,13 +84,24 @@ impl FileBody {
         tally: Rc<Tally>,
     ) -> FileBody {
         let parts: VecDeque<Part> = parts.into_iter().filter(|p| p.len() > 0).collect();
-        let left = parts.iter().map(Part::len).sum();
+        let len = parts.iter().map(Part::len).sum();
+        FileBody::of(shared, file, Source::Parts(parts), len, outbox, tally)
+    }
+
+    fn of(
+        shared: Arc<Shared>,
+        file: Option<Arc<Opened>>,
+        source: Source,
+        len: u64,
+        outbox: Option<(Rc<Outbox>, bool)>,
+        tally: Rc<Tally>,
+    ) -> FileBody {
         FileBody {
             shared,
             file,
-            source: Source::Parts(parts),
-            len: left,
-            left,
+            source,
+            len,
+            left: len,
             playing: None,
             bypass_end: 0,
             pending: None,
@@ -139,19 +150,7 @@ impl FileBody {
         outbox: Option<(Rc<Outbox>, bool)>,
         tally: Rc<Tally>,
     ) -> FileBody {
-        FileBody {
-            shared,
-            file: None,
-            source: Source::Blocks(Box::new(download)),
-            len,
-            left: len,
-            playing: None,
-            bypass_end: 0,
-            pending: None,
-            outbox,
-            tally,
-            send_progress: None,
-        }
+        FileBody::of(shared, None, Source::Blocks(Box::new(download)), len, outbox, tally)
     }
 
     /// The next segment; `None` at the end.

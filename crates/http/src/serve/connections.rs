@@ -1,21 +1,11 @@
 //! Bounds the number of connections, in all and of each client.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use seekless_base::network;
 use seekless_engine::lock;
-
-/// The peer that a connection counts for: an IPv4 address, or the /64 an IPv6 customer gets.
-fn client_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, ..] = v6.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        v4 => v4,
-    }
-}
 
 /// The open connections.
 #[derive(Debug)]
@@ -40,7 +30,7 @@ impl Connections {
 
     /// Admits a connection, unless a bound is reached.
     pub(crate) fn admit(self: &Arc<Connections>, address: IpAddr) -> Option<Admitted> {
-        let client = client_of(address);
+        let client = network(address);
         let mut open = lock(&self.open);
         if open.0 >= self.most {
             return None;
@@ -89,6 +79,6 @@ mod tests {
         drop((one, three));
         assert_eq!((all.now(), lock(&all.open).1.len()), (1, 1));
         assert!(all.admit("2001:db8::ffff".parse().unwrap()).is_some());
-        assert_eq!(client_of("2001:db8::1".parse().unwrap()), client_of("2001:db8::ffff".parse().unwrap()));
+        assert_eq!(network("2001:db8::1".parse().unwrap()), network("2001:db8::ffff".parse().unwrap()));
     }
 }

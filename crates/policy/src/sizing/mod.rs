@@ -30,7 +30,7 @@ pub use auto::{Auto, start_size};
 pub use depth::Depth;
 pub use fixed::Fixed;
 pub use scaled::Scaled;
-pub use sizing::{Prefetch, Sizing, UnknownPrefetch};
+pub use sizing::{Prefetch, Sizing};
 
 use alloc::string::String;
 

@@ -16,7 +16,8 @@ use seekless_kernel::residency;
 use seekless_kernel::ring::Consumer;
 use seekless_kernel::twinkey::{self, Key};
 use seekless_wire::{
-    Answer, Call, FRAME_BYTES_MAX, Frame, Mode, Need, PassReason, Refuse, RefuseReason, Settings, Tracked,
+    Answer, Call, FRAME_BYTES_MAX, Frame, Hello, Mode, Need, PassReason, Refuse, RefuseReason, Settings,
+    Tracked,
 };
 
 /// The key that it leaves beside its socket.
@@ -257,7 +258,7 @@ fn hear(
     }
     let socket = client.socket.as_fd();
     match frame {
-        Ok(Frame::Hello { ring, .. }) => {
+        Ok(Frame::Hello(Hello { ring, .. })) => {
             record.hellos += 1;
             if ring && manner == Manner::RingAlong {
                 record.named = 5;

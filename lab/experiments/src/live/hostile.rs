@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Uid, getrlimit, setrlimit};
 use seekless_base::{Exit, Fault};
 use seekless_kernel::fdpass::{self, Address, TwinName};
-use seekless_wire::{Call, Frame, Need};
+use seekless_wire::{Call, Frame, Hello, Need};
 
 /// A user without rights. No distribution uses this user id.
 const USER: u32 = 65_533;
@@ -84,7 +84,7 @@ fn door<'a>(path: &'a CStr, twin: &'a TwinName) -> Address<'a> {
 
 fn harm(address: Address<'_>, descriptors: &[OwnedFd]) -> ! {
     let need = Frame::Need(Need { call: Call::Pread, pid: 1, tid: 1, offset: 0, length: RANGE }).encode();
-    let (hello, status) = (Frame::Hello { pid: 1, ring: false }.encode(), Frame::StatusAsk.encode());
+    let (hello, status) = (Frame::Hello(Hello { pid: 1, ring: false }).encode(), Frame::StatusAsk.encode());
     let [need, hello, status] =
         [&need, &hello, &status].map(|f| f.as_ref().map_or(&[][..], |f| f.as_bytes()));
     let mut held: Vec<OwnedFd> = Vec::new();
