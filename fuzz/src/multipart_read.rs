@@ -1,9 +1,9 @@
 //! A multipart answer from anybody: the reader finds the same however it is cut, and believes no part more than its head.
 
 use bytes::Bytes;
-use seekless_base::parts::multipart::{Found, Reader};
+use seekless_base::parts::multipart::{BadMultipart, Found, Reader};
 
-fn read(text: &str, body: &[u8], step: usize) -> Option<(Vec<Found>, Result<bool, &'static str>)> {
+fn read(text: &str, body: &[u8], step: usize) -> Option<(Vec<Found>, Result<bool, BadMultipart>)> {
     let mut reader = Reader::of(text)?;
     let mut found: Vec<Found> = Vec::new();
     for piece in body.chunks(step.max(1)) {

@@ -1,5 +1,4 @@
-use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::str::FromStr;
@@ -74,12 +73,30 @@ impl fmt::Display for Bytes {
     }
 }
 
-impl FromStr for Bytes {
-    /// What to write instead.
-    type Err = String;
+/// Why a size could not be read; its text says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseBytesError {
+    given: String,
+    why: &'static str,
+}
 
-    fn from_str(s: &str) -> Result<Bytes, String> {
-        let err = |why| format!("`{s}` is not a size: {why}; write for example 2MiB, 512KiB, 64GiB or 146GB");
+impl fmt::Display for ParseBytesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a size: {}; write for example 2MiB, 512KiB, 64GiB or 146GB",
+            self.given, self.why
+        )
+    }
+}
+
+impl core::error::Error for ParseBytesError {}
+
+impl FromStr for Bytes {
+    type Err = ParseBytesError;
+
+    fn from_str(s: &str) -> Result<Bytes, ParseBytesError> {
+        let err = |why| ParseBytesError { given: s.to_string(), why };
         let text = s.trim();
         let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
         let (number, unit) = (&text[..split], text[split..].trim());

@@ -23,7 +23,7 @@ pub enum Exit {
 }
 
 /// An error a person reads: one line that says what, where and how to mend it, and the exit status that goes
-/// with it. Library crates have errors of their own only where a caller tells them apart.
+/// with it. Library crates keep their own typed errors and turn them into this at their edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The status the command ends with.

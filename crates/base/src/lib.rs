@@ -22,13 +22,13 @@ mod sector;
 mod share;
 pub mod wants;
 
-pub use self::bytes::{Bytes, PAGE_BYTES};
+pub use self::bytes::{Bytes, PAGE_BYTES, ParseBytesError};
 pub use escape::{escaped, is_unsafe_to_print, lines_escaped};
 pub use exit::{Exit, Fault};
-pub use name::FileId;
+pub use name::{FileId, UnknownName};
 pub use name_text::{name_from_text, name_to_text};
-pub use nanos::Nanos;
+pub use nanos::{Nanos, ParseNanosError};
 pub use network::network;
-pub use rate::{BITRATES_BYTES_MAX, BITRATES_MAX, Rate};
+pub use rate::{BITRATES_BYTES_MAX, BITRATES_MAX, ParseRateError, Rate};
 pub use sector::{Lba, SECTOR_BYTES, part_of};
 pub use share::share;

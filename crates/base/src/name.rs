@@ -1,3 +1,5 @@
+use core::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
@@ -9,6 +11,21 @@ pub struct FileId {
     pub ino: u64,
 }
 
+/// A word that names none of the values it could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    /// The words that do, with commas between.
+    pub known: &'static str,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown name; known are {}", self.known)
+    }
+}
+
+impl core::error::Error for UnknownName {}
+
 /// The words of an enum: its values in order, each with the word that people write and reports print, and
 /// others that are understood as well.
 ///
@@ -19,7 +36,7 @@ pub struct FileId {
 ///
 /// assert_eq!("elevator".parse(), Ok(Order::Sweep));
 /// assert_eq!(Order::Sweep.to_string(), "sweep");
-/// assert_eq!("up".parse::<Order>().unwrap_err(), "unknown name; known are fifo, sweep");
+/// assert_eq!("up".parse::<Order>().unwrap_err().known, "fifo, sweep");
 /// ```
 #[macro_export]
 macro_rules! words {
@@ -45,13 +62,13 @@ macro_rules! words {
         }
 
         impl core::str::FromStr for $kind {
-            type Err = &'static str;
+            type Err = $crate::UnknownName;
 
-            fn from_str(word: &str) -> Result<$kind, &'static str> {
+            fn from_str(word: &str) -> Result<$kind, $crate::UnknownName> {
                 match word {
                     $word $(| $other)* => Ok($kind::$first),
                     $($words $(| $others)* => Ok($kind::$next),)*
-                    _ => Err(concat!("unknown name; known are ", $word $(, ", ", $words)*)),
+                    _ => Err($crate::UnknownName { known: concat!($word $(, ", ", $words)*) }),
                 }
             }
         }

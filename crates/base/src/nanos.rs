@@ -1,5 +1,4 @@
-use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::str::FromStr;
@@ -100,13 +99,23 @@ impl From<Nanos> for Duration {
     }
 }
 
+/// Text that is no time, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseNanosError(String);
+
+impl fmt::Display for ParseNanosError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not a time; write for example 30s, 500ms or 5min", self.0)
+    }
+}
+
+impl core::error::Error for ParseNanosError {}
+
 /// Reads a number with `ns`, `us`, `ms`, `s`, `m` or `min`, or `h` behind it; without a unit, seconds.
 impl FromStr for Nanos {
-    /// What to write instead.
-    type Err = String;
+    type Err = ParseNanosError;
 
-    fn from_str(text: &str) -> Result<Nanos, String> {
-        let err = || format!("`{text}` is not a time; write for example 30s, 500ms or 5min");
+    fn from_str(text: &str) -> Result<Nanos, ParseNanosError> {
         let given = text.trim();
         let split = given.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(given.len());
         let (number, unit) = (&given[..split], given[split..].trim());
@@ -117,9 +126,9 @@ impl FromStr for Nanos {
             "s" | "" => 1.0,
             "m" | "min" => 60.0,
             "h" => 3600.0,
-            _ => return Err(err()),
+            _ => return Err(ParseNanosError(text.to_string())),
         };
-        let number = number.parse::<f64>().map_err(|_| err())?;
+        let number = number.parse::<f64>().map_err(|_| ParseNanosError(text.to_string()))?;
         Ok(Nanos::from_secs_f64(number * seconds))
     }
 }
@@ -142,7 +151,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(Nanos(nanos)), "{text}");
         }
         for bad in ["", "s", "-1s", "NaN", "inf", "5 bananas", "1s2", "1.2.3s"] {
-            let message = bad.parse::<Nanos>().unwrap_err();
+            let message = bad.parse::<Nanos>().unwrap_err().to_string();
             assert!(message.contains("is not a time; write for example 30s"), "{bad}");
         }
     }

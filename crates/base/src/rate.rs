@@ -1,4 +1,3 @@
-use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::str::FromStr;
@@ -38,16 +37,29 @@ impl fmt::Display for Rate {
     }
 }
 
-impl FromStr for Rate {
-    /// What to write instead.
-    type Err = String;
+/// Why a bitrate could not be read; its text says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseRateError {
+    given: String,
+    why: &'static str,
+}
 
-    fn from_str(text: &str) -> Result<Rate, String> {
-        let err = |why| {
-            // What is shown is short and in one line, whatever was given.
-            let given: String = text.chars().filter(|c| !c.is_control()).take(24).collect();
-            format!("`{given}` is not a bitrate: {why}; write for example 2095kb/s or 262kB/s")
-        };
+impl fmt::Display for ParseRateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ParseRateError { given, why } = self;
+        write!(f, "`{given}` is not a bitrate: {why}; write for example 2095kb/s or 262kB/s")
+    }
+}
+
+impl core::error::Error for ParseRateError {}
+
+impl FromStr for Rate {
+    type Err = ParseRateError;
+
+    fn from_str(text: &str) -> Result<Rate, ParseRateError> {
+        // What is shown is short and in one line, whatever was given.
+        let given = || text.chars().filter(|c| !c.is_control()).take(24).collect::<String>();
+        let err = |why| ParseRateError { given: given(), why };
         let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
         let (number, unit) = (&text[..split], text[split..].trim());
         if number.is_empty() {

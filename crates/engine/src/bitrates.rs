@@ -446,7 +446,7 @@ fn parse(line: &[u8]) -> Result<Option<(Rate, PathBuf)>, String> {
         Some(at) => (&line[..at], line[at..].trim_ascii()),
         None => (line, &b""[..]),
     };
-    let rate: Rate = String::from_utf8_lossy(rate).parse()?;
+    let rate: Rate = String::from_utf8_lossy(rate).parse().map_err(|e| format!("{e}"))?;
     if path.is_empty() {
         return Err("there is no path after the bitrate; write for example 2095kb/s films/a.mp4".into());
     }

@@ -24,7 +24,7 @@ pub fn on_off(word: &str) -> Result<bool, String> {
 /// # Errors
 /// Not a time, or longer than a week; the text says what to write.
 pub fn week_at_most(text: &str) -> Result<Duration, String> {
-    let time = text.parse::<Nanos>()?;
+    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
     if time <= Nanos::from_secs(7 * 86_400) {
         Ok(time.into())
     } else {

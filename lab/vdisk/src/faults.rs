@@ -33,7 +33,7 @@ impl FromStr for ByteRange {
     fn from_str(s: &str) -> Result<ByteRange, String> {
         let (offset, len) =
             s.split_once('+').ok_or(format!("`{s}` is not a range: write OFFSET+LEN, as 1GiB+64KiB"))?;
-        let read = |part: &str| part.parse::<Bytes>().map(|b| b.0);
+        let read = |part: &str| part.parse::<Bytes>().map(|b| b.0).map_err(|e| e.to_string());
         Ok(ByteRange { offset: read(offset)?, len: read(len)? })
     }
 }

@@ -45,7 +45,7 @@ impl Manifest {
             let wrong =
                 |why: &str| format!("line {}: {why}; write SIZE PATH, as 1MiB videos/1.mp4", number + 1);
             let (size, path) = line.split_once([' ', '\t']).ok_or_else(|| wrong("no path"))?;
-            let size: Bytes = size.parse().map_err(|e: String| wrong(&e))?;
+            let size: Bytes = size.parse().map_err(|e| wrong(&format!("{e}")))?;
             let path = path.trim_start();
             let inside = Path::new(path).components().all(|c| matches!(c, Component::Normal(_)));
             if path.is_empty() || !inside {

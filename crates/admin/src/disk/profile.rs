@@ -196,7 +196,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let time = text.parse::<Nanos>()?;
+    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
     let fits = (Nanos::from_secs(10)..=Nanos::from_secs(86_400)).contains(&time);
     if fits { Ok(time.into()) } else { Err("write 10s to 24h".into()) }
 }

@@ -106,10 +106,26 @@ pub enum Found {
     End,
 }
 
-// Why an answer is malformed.
-const ENDLESS: &str = "a multipart answer with an endless line";
-const NO_BOUNDARY: &str = "a multipart answer whose parts are not as long as they say";
-const NO_RANGE: &str = "a multipart answer with a part of no known place";
+/// Why an answer is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadMultipart {
+    /// A line is longer than any server writes.
+    Line,
+    /// A boundary is missing.
+    Boundary,
+    /// A part has no valid `Content-Range`.
+    Range,
+}
+
+impl core::fmt::Display for BadMultipart {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            BadMultipart::Line => "a multipart answer with an endless line",
+            BadMultipart::Boundary => "a multipart answer whose parts are not as long as they say",
+            BadMultipart::Range => "a multipart answer with a part of no known place",
+        })
+    }
+}
 
 /// Longest line of a part's header, and most lines before the first boundary or in one header.
 const LINE_MAX: usize = 4096;
@@ -165,8 +181,8 @@ impl Reader {
     /// Takes the next element from `input`; `None` when all of it is used up.
     ///
     /// # Errors
-    /// Why the answer is malformed; the reader must not be used afterwards.
-    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Found>, &'static str> {
+    /// [`BadMultipart`]; the reader must not be used afterwards.
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Found>, BadMultipart> {
         while input.has_remaining() {
             if let State::Data { at, left } = self.state {
                 let n = left.min(input.len() as u64);
@@ -192,22 +208,22 @@ impl Reader {
     }
 
     /// Moves bytes up to the end of the line. Returns whether it was there.
-    fn take_line(&mut self, input: &mut Bytes) -> Result<bool, &'static str> {
+    fn take_line(&mut self, input: &mut Bytes) -> Result<bool, BadMultipart> {
         let end = input.iter().position(|b| *b == b'\n');
         let taken = input.split_to(end.map_or(input.len(), |e| e + 1));
         self.line.extend_from_slice(&taken);
         if self.line.len() > LINE_MAX {
-            return Err(ENDLESS);
+            return Err(BadMultipart::Line);
         }
         Ok(end.is_some())
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<Option<Found>, &'static str> {
+    fn line(&mut self, line: &[u8]) -> Result<Option<Found>, BadMultipart> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         self.lines += 1;
         if self.lines > LINES_MAX {
-            return Err(ENDLESS);
+            return Err(BadMultipart::Line);
         }
         match self.state {
             State::Preamble | State::Boundary => {
@@ -220,12 +236,12 @@ impl Reader {
                         return Ok(Some(Found::End));
                     }
                     _ if self.state == State::Preamble => {}
-                    _ => return Err(NO_BOUNDARY),
+                    _ => return Err(BadMultipart::Boundary),
                 }
                 Ok(None)
             }
             State::Head(range) if line.is_empty() => {
-                let (span, size) = range.ok_or(NO_RANGE)?;
+                let (span, size) = range.ok_or(BadMultipart::Range)?;
                 self.enter(State::Data { at: span.offset, left: span.len });
                 Ok(Some(Found::Part(span, size)))
             }
@@ -234,7 +250,7 @@ impl Reader {
                     core::str::from_utf8(line).ok().and_then(|line| line.split_once(':'))
                     && name.trim().eq_ignore_ascii_case("content-range")
                 {
-                    self.state = State::Head(Some(parse_content_range(value).ok_or(NO_RANGE)?));
+                    self.state = State::Head(Some(parse_content_range(value).ok_or(BadMultipart::Range)?));
                 }
                 Ok(None)
             }
@@ -242,7 +258,7 @@ impl Reader {
                 self.enter(State::Boundary);
                 Ok(None)
             }
-            State::AfterData => Err(NO_BOUNDARY),
+            State::AfterData => Err(BadMultipart::Boundary),
             State::Data { .. } | State::End => Ok(None),
         }
     }
@@ -259,7 +275,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// Feeds `raw` in pieces of `step` bytes.
-    fn read(reader: &mut Reader, raw: &[u8], step: usize) -> Result<Vec<Found>, &'static str> {
+    fn read(reader: &mut Reader, raw: &[u8], step: usize) -> Result<Vec<Found>, BadMultipart> {
         let mut found = Vec::new();
         for piece in raw.chunks(step) {
             let mut input = Bytes::copy_from_slice(piece);
@@ -297,13 +313,13 @@ mod tests {
             read(&mut reader, raw.as_bytes(), 5)
         };
         let part = "--b\r\nContent-Range: bytes 0-3/10\r\n\r\n";
-        assert_eq!(read(&format!("{part}abcdef\r\n--b--\r\n")), Err(NO_BOUNDARY));
-        assert_eq!(read(&format!("{part}ab\r\n--b--\r\n\r\n")), Err(NO_BOUNDARY));
-        assert_eq!(read("--b\r\nContent-Type: x\r\n\r\nabc"), Err(NO_RANGE));
-        assert_eq!(read("--b\r\nContent-Range: bytes 9-3/10\r\n\r\nabc"), Err(NO_RANGE));
-        assert_eq!(read(&"x".repeat(LINE_MAX + 1)), Err(ENDLESS));
-        assert_eq!(read(&"x\r\n".repeat(LINES_MAX + 1)), Err(ENDLESS));
-        assert_eq!(read(&format!("--b\r\n{}", "x: y\r\n".repeat(LINES_MAX + 1))), Err(ENDLESS));
+        assert_eq!(read(&format!("{part}abcdef\r\n--b--\r\n")), Err(BadMultipart::Boundary));
+        assert_eq!(read(&format!("{part}ab\r\n--b--\r\n\r\n")), Err(BadMultipart::Boundary));
+        assert_eq!(read("--b\r\nContent-Type: x\r\n\r\nabc"), Err(BadMultipart::Range));
+        assert_eq!(read("--b\r\nContent-Range: bytes 9-3/10\r\n\r\nabc"), Err(BadMultipart::Range));
+        assert_eq!(read(&"x".repeat(LINE_MAX + 1)), Err(BadMultipart::Line));
+        assert_eq!(read(&"x\r\n".repeat(LINES_MAX + 1)), Err(BadMultipart::Line));
+        assert_eq!(read(&format!("--b\r\n{}", "x: y\r\n".repeat(LINES_MAX + 1))), Err(BadMultipart::Line));
         for other in ["text/plain; boundary=b", "multipart/byteranges", "multipart/byteranges; boundary="] {
             assert!(Reader::of(other).is_none());
         }

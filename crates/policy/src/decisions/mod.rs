@@ -19,7 +19,6 @@
 //! Must not know: files, paths, clocks.
 
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
@@ -70,12 +69,23 @@ impl fmt::Display for Line {
     }
 }
 
-impl FromStr for Line {
-    type Err = String;
+/// Why a text is not a line of a decision log.
+#[derive(Debug)]
+pub struct Unreadable(serde_json::Error);
 
-    fn from_str(text: &str) -> Result<Line, String> {
-        let (disk, at, entry) =
-            serde_json::from_str(text).map_err(|e| format!("not a line of a decision log: {e}"))?;
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not a line of a decision log: {}", self.0)
+    }
+}
+
+impl core::error::Error for Unreadable {}
+
+impl FromStr for Line {
+    type Err = Unreadable;
+
+    fn from_str(text: &str) -> Result<Line, Unreadable> {
+        let (disk, at, entry) = serde_json::from_str(text).map_err(Unreadable)?;
         Ok(Line { disk, at, entry })
     }
 }

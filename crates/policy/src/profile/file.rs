@@ -4,8 +4,8 @@
 //! full disk, edited by hand, copied from another machine, or written by a later version. Each case has its
 //! own error, so that the reader can log the reason and go on with [`DiskProfile::assumed`].
 
-use alloc::format;
 use alloc::string::{String, ToString};
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,38 @@ pub struct StoredProfile {
     pub profile: DiskProfile,
 }
 
+/// Why a stored profile cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProfileError {
+    /// Not the text of a profile: truncated, or another file.
+    Malformed(String),
+    /// Written by a version with another layout.
+    Schema(u32),
+    /// The checksum does not match: edited or damaged.
+    Checksum,
+    /// It belongs to this other disk.
+    OtherDisk(String),
+    /// It belongs to a disk of another size.
+    OtherSize(u64),
+    /// Values that no disk can have.
+    Range(String),
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProfileError::Malformed(why) => write!(f, "it is truncated or not a profile ({why})"),
+            ProfileError::Schema(n) => write!(f, "its layout is version {n}, this program reads {SCHEMA}"),
+            ProfileError::Checksum => f.write_str("its checksum does not match: edited by hand or damaged"),
+            ProfileError::OtherDisk(disk) => write!(f, "it belongs to another disk, {disk}"),
+            ProfileError::OtherSize(n) => write!(f, "it was measured on a disk of {n} sectors"),
+            ProfileError::Range(why) => write!(f, "its numbers are out of range: {why}"),
+        }
+    }
+}
+
+impl core::error::Error for ProfileError {}
+
 impl StoredProfile {
     /// Wraps a fresh profile.
     pub fn new(disk: &str, label: &str, measured_at: u64, profile: DiskProfile) -> StoredProfile {
@@ -57,29 +89,32 @@ impl StoredProfile {
     ///
     /// # Errors
     /// The first reason not to use it.
-    pub fn parse(text: &str, disk: Option<&str>, sectors: Option<u64>) -> Result<StoredProfile, String> {
+    pub fn parse(
+        text: &str,
+        disk: Option<&str>,
+        sectors: Option<u64>,
+    ) -> Result<StoredProfile, ProfileError> {
         // The layout first, because a later one may have unknown fields.
         #[derive(Deserialize)]
         struct Header {
             schema: u32,
         }
-        let malformed = |e: serde_json::Error| format!("it is truncated or not a profile ({e})");
+        let malformed = |e: serde_json::Error| ProfileError::Malformed(e.to_string());
         let header: Header = serde_json::from_str(text).map_err(malformed)?;
         if header.schema != SCHEMA {
-            let schema = header.schema;
-            return Err(format!("its layout is version {schema}, this program reads {SCHEMA}"));
+            return Err(ProfileError::Schema(header.schema));
         }
         let stored: StoredProfile = serde_json::from_str(text).map_err(malformed)?;
         if checksum(&stored.disk, &stored.profile) != stored.checksum {
-            return Err("its checksum does not match: edited by hand or damaged".into());
+            return Err(ProfileError::Checksum);
         }
         if disk.is_some_and(|disk| disk != stored.disk) {
-            return Err(format!("it belongs to another disk, {}", stored.disk));
+            return Err(ProfileError::OtherDisk(stored.disk));
         }
         if sectors.is_some_and(|sectors| sectors != stored.profile.sectors) {
-            return Err(format!("it was measured on a disk of {} sectors", stored.profile.sectors));
+            return Err(ProfileError::OtherSize(stored.profile.sectors));
         }
-        stored.profile.check().map_err(|why| format!("its numbers are out of range: {why}"))?;
+        stored.profile.check().map_err(ProfileError::Range)?;
         Ok(stored)
     }
 }
@@ -91,7 +126,7 @@ fn checksum(disk: &str, profile: &DiskProfile) -> String {
     for byte in disk.bytes().chain([0]).chain(text.bytes()) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
-    format!("{hash:016x}")
+    alloc::format!("{hash:016x}")
 }
 
 #[cfg(test)]
@@ -113,20 +148,20 @@ mod tests {
     fn each_reason_is_told_apart() {
         let text = stored().to_text();
         let parse = |text: &str| StoredProfile::parse(text, Some("serial-X1"), Some(1 << 31)).unwrap_err();
-        assert!(parse("").contains("not a profile"));
-        assert!(parse("[1,2]").contains("not a profile"));
-        assert!(parse(&text.replacen("160000000", "170000000", 1)).contains("checksum"));
-        assert!(parse(&text.replacen("serial-X1", "serial-X2", 1)).contains("checksum"));
-        assert!(parse(&text.replacen("\"schema\": 1", "\"schema\": 9", 1)).contains("version 9"));
-        assert!(parse(&text.replacen("\"label\"", "\"lable\"", 1)).contains("not a profile"));
+        assert!(matches!(parse(""), ProfileError::Malformed(_)));
+        assert!(matches!(parse("[1,2]"), ProfileError::Malformed(_)));
+        assert_eq!(parse(&text.replacen("160000000", "170000000", 1)), ProfileError::Checksum);
+        assert_eq!(parse(&text.replacen("serial-X1", "serial-X2", 1)), ProfileError::Checksum);
+        assert_eq!(parse(&text.replacen("\"schema\": 1", "\"schema\": 9", 1)), ProfileError::Schema(9));
+        assert!(matches!(parse(&text.replacen("\"label\"", "\"lable\"", 1)), ProfileError::Malformed(_)));
         let other = StoredProfile::new("serial-Y", "b", 0, DiskProfile::assumed(1 << 31)).to_text();
-        assert!(parse(&other).contains("another disk, serial-Y"));
+        assert_eq!(parse(&other), ProfileError::OtherDisk("serial-Y".into()));
         let smaller = StoredProfile::new("serial-X1", "b", 0, DiskProfile::assumed(1 << 30)).to_text();
-        assert!(parse(&smaller).contains("1073741824 sectors"));
+        assert_eq!(parse(&smaller), ProfileError::OtherSize(1 << 30));
         let mut absurd = DiskProfile::assumed(1 << 31);
         absurd.seeks.clear();
         let absurd = StoredProfile::new("serial-X1", "b", 0, absurd).to_text();
-        assert!(parse(&absurd).contains("out of range"));
+        assert!(matches!(parse(&absurd), ProfileError::Range(_)));
     }
 
     proptest! {

@@ -25,7 +25,7 @@ mod under_load;
 mod vernier;
 
 pub use concurrency::{AT_ONCE, Concurrency, PIECE, STRIPED_AT_ONCE, piece};
-pub use file::{SCHEMA, StoredProfile};
+pub use file::{ProfileError, SCHEMA, StoredProfile};
 pub use kind::{DiskKind, ProbeTimes, ROUNDS, RUN, RUNS, SMALL, place};
 pub use procedure::{Phase, Procedure, Unmeasurable};
 pub use reads::{ProcedureOptions, Read, Timing};

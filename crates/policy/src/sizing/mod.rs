@@ -30,7 +30,7 @@ pub use auto::{Auto, start_size};
 pub use depth::Depth;
 pub use fixed::Fixed;
 pub use scaled::Scaled;
-pub use sizing::{Prefetch, Sizing};
+pub use sizing::{Prefetch, Sizing, UnknownPrefetch};
 
 use alloc::string::String;
 

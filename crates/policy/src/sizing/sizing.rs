@@ -1,12 +1,11 @@
 //! The setting that selects the sizing algorithm.
 
 use alloc::boxed::Box;
-use alloc::format;
-use alloc::string::String;
+
 use core::fmt;
 use core::str::FromStr;
 
-use seekless_base::{Bytes, Nanos};
+use seekless_base::{Bytes, Nanos, ParseBytesError};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::DiskProfile;
@@ -76,16 +75,13 @@ pub enum Prefetch {
 }
 
 impl FromStr for Prefetch {
-    type Err = String;
+    type Err = UnknownPrefetch;
 
-    fn from_str(text: &str) -> Result<Prefetch, String> {
+    fn from_str(text: &str) -> Result<Prefetch, UnknownPrefetch> {
         match text {
             "auto" => Ok(Prefetch::Auto),
             "competitive" => Ok(Prefetch::Competitive),
-            size => {
-                let size: Result<Bytes, String> = size.parse();
-                size.map(Prefetch::Fixed).map_err(|why| format!("{why}, or auto, or competitive"))
-            }
+            size => size.parse().map(Prefetch::Fixed).map_err(UnknownPrefetch),
         }
     }
 }
@@ -99,3 +95,15 @@ impl fmt::Display for Prefetch {
         }
     }
 }
+
+/// Neither a size nor an algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPrefetch(ParseBytesError);
+
+impl fmt::Display for UnknownPrefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, or auto, or competitive", self.0)
+    }
+}
+
+impl core::error::Error for UnknownPrefetch {}

@@ -518,12 +518,12 @@ impl Knob {
     /// Why the value is wrong.
     pub fn turn(self, mut arm: Arm, load: &mut Load, value: &str) -> Result<Arm, String> {
         let kib = |text: &str| -> Result<u32, String> {
-            let bytes: Bytes = text.parse()?;
+            let bytes: Bytes = text.parse().map_err(|e: seekless_base::ParseBytesError| e.to_string())?;
             u32::try_from(bytes.0 >> 10).ok().filter(|kb| *kb > 0).ok_or(format!("`{text}` is out of range"))
         };
         match self {
             Knob::Prefetch => {
-                let size = value.parse()?;
+                let size = value.parse().map_err(|e: seekless_base::ParseBytesError| e.to_string())?;
                 arm.prefetch = arm.mode.map(|_| size);
             }
             Knob::ReadAhead => arm.read_ahead_kb = Some(kib(value)?),

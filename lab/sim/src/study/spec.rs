@@ -52,7 +52,7 @@ fn parse_level(text: &str, block_bytes: u64) -> Result<LevelSpec, String> {
     };
     let capacity_blocks = match size.trim().strip_suffix("blk") {
         Some(blocks) => blocks.parse::<u64>().map_err(|_| format!("`{size}` is not a number of blocks"))?,
-        None => size.parse::<Bytes>()?.0 / block_bytes,
+        None => size.parse::<Bytes>().map_err(|e| e.to_string())?.0 / block_bytes,
     };
     if capacity_blocks == 0 {
         return Err(format!(

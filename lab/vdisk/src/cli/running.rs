@@ -143,7 +143,7 @@ pub(super) struct FaultArgs {
 
 /// Milliseconds, an hour at most.
 fn parse_ms(text: &str) -> Result<u64, String> {
-    let time = text.parse::<Nanos>()?;
+    let time = text.parse::<Nanos>().map_err(|e| e.to_string())?;
     if time <= Nanos::from_secs(3600) {
         Ok(time.0.div_ceil(1_000_000))
     } else {
