@@ -5,7 +5,6 @@
 //! are on, what of them is in memory, and what to request from the disk thread. Meanwhile it asks the door
 //! for what only the door knows ([`Door`]).
 
-use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -86,33 +85,24 @@ pub enum Submitted {
 }
 
 /// Why the engine does not serve a call. The caller reads for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// In this mode nothing is read for clients.
+    #[error("the mode reads for no client")]
     Mode,
     /// The file is not on a disk with heads.
+    #[error("the file is on no disk with heads")]
     NotADisk,
     /// Not a regular file open for reading, or the range lies beyond its end.
+    #[error("no regular file open for reading, or nothing there")]
     BadRequest,
     /// The disk's thread cannot take more now, or no thread could be started for another disk.
+    #[error("the disk's queue is full")]
     Full,
     /// Its own door released it.
+    #[error("the door has no room for it")]
     Door,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::Mode => "the mode reads for no client",
-            Refused::NotADisk => "the file is on no disk with heads",
-            Refused::BadRequest => "no regular file open for reading, or nothing there",
-            Refused::Full => "the disk's queue is full",
-            Refused::Door => "the door has no room for it",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Identifies a waiting call, for [`Engine::cancel`]. Unique while an engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
