@@ -74,23 +74,12 @@ impl fmt::Display for Bytes {
 }
 
 /// Why a size could not be read; its text says what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not a size: {why}; write for example 2MiB, 512KiB, 64GiB or 146GB")]
 pub struct ParseBytesError {
     given: String,
     why: &'static str,
 }
-
-impl fmt::Display for ParseBytesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is not a size: {}; write for example 2MiB, 512KiB, 64GiB or 146GB",
-            self.given, self.why
-        )
-    }
-}
-
-impl core::error::Error for ParseBytesError {}
 
 impl FromStr for Bytes {
     type Err = ParseBytesError;

@@ -1,5 +1,4 @@
 use alloc::string::String;
-use core::fmt;
 
 /// How every `seekless` command ends. `seekless run` passes on the status of the command it ran instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +23,8 @@ pub enum Exit {
 
 /// An error a person reads: one line that says what, where and how to mend it, and the exit status that goes
 /// with it. Library crates keep their own typed errors and turn them into this at their edge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct Fault {
     /// The status the command ends with.
     pub exit: Exit,
@@ -38,11 +38,3 @@ impl Fault {
         Fault { exit, message: message.into() }
     }
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl core::error::Error for Fault {}

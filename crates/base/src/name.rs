@@ -1,5 +1,3 @@
-use core::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Which file, as `fstat` tells it. Two descriptors of one file have one `FileId`.
@@ -12,19 +10,12 @@ pub struct FileId {
 }
 
 /// A word that names none of the values it could.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown name; known are {known}")]
 pub struct UnknownName {
     /// The words that do, with commas between.
     pub known: &'static str,
 }
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown name; known are {}", self.known)
-    }
-}
-
-impl core::error::Error for UnknownName {}
 
 /// The words of an enum: its values in order, each with the word that people write and reports print, and
 /// others that are understood as well.

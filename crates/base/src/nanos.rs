@@ -100,16 +100,9 @@ impl From<Nanos> for Duration {
 }
 
 /// Text that is no time, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time; write for example 30s, 500ms or 5min")]
 pub struct ParseNanosError(String);
-
-impl fmt::Display for ParseNanosError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not a time; write for example 30s, 500ms or 5min", self.0)
-    }
-}
-
-impl core::error::Error for ParseNanosError {}
 
 /// Reads a number with `ns`, `us`, `ms`, `s`, `m` or `min`, or `h` behind it; without a unit, seconds.
 impl FromStr for Nanos {

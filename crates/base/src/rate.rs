@@ -38,20 +38,12 @@ impl fmt::Display for Rate {
 }
 
 /// Why a bitrate could not be read; its text says what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not a bitrate: {why}; write for example 2095kb/s or 262kB/s")]
 pub struct ParseRateError {
     given: String,
     why: &'static str,
 }
-
-impl fmt::Display for ParseRateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ParseRateError { given, why } = self;
-        write!(f, "`{given}` is not a bitrate: {why}; write for example 2095kb/s or 262kB/s")
-    }
-}
-
-impl core::error::Error for ParseRateError {}
 
 impl FromStr for Rate {
     type Err = ParseRateError;

@@ -130,7 +130,7 @@ pub fn stored_profile(
     id: &str,
     sectors: Option<u64>,
 ) -> Result<Option<StoredProfile>, String> {
-    let parse = |text: String| StoredProfile::parse(&text, Some(id), sectors);
+    let parse = |text: String| StoredProfile::parse(&text, Some(id), sectors).map_err(|e| e.to_string());
     read(&folder.join(format!("{id}.json")))?.map(parse).transpose()
 }
 

@@ -85,17 +85,22 @@ pub enum Submitted {
 }
 
 /// Why the engine does not serve a call. The caller reads for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// In this mode nothing is read for clients.
+    #[error("the mode reads for no client")]
     Mode,
     /// The file is not on a disk with heads.
+    #[error("the file is on no disk with heads")]
     NotADisk,
     /// Not a regular file open for reading, or the range lies beyond its end.
+    #[error("no regular file open for reading, or nothing there")]
     BadRequest,
     /// The disk's thread cannot take more now, or no thread could be started for another disk.
+    #[error("the disk's queue is full")]
     Full,
     /// Its own door released it.
+    #[error("the door has no room for it")]
     Door,
 }
 

@@ -21,47 +21,21 @@ use crate::status::StatusReport;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why a daemon did not answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// No daemon listens.
+    #[error("no daemon answers at {} ({}); start one with `seekless daemon`", .0.display(), .1)]
     NobodyThere(PathBuf, io::Error),
     /// A daemon listens, and this user may not connect.
+    #[error("the daemon at {} belongs to another user and lets no other connect; try as root", .0.display())]
     NotAllowed(PathBuf),
     /// It listens and does not answer in time.
+    #[error("the daemon at {} did not answer within {} s; is it stopped?", .0.display(), PATIENCE.as_secs())]
     Silent(PathBuf),
     /// It sends an unexpected answer.
+    #[error("the listener at {} does not answer as a daemon: {}", .0.display(), .1)]
     Garbled(PathBuf, String),
 }
-
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AskError::NobodyThere(path, error) => {
-                write!(
-                    f,
-                    "no daemon answers at {} ({error}); start one with `seekless daemon`",
-                    path.display()
-                )
-            }
-            AskError::NotAllowed(path) => {
-                write!(
-                    f,
-                    "the daemon at {} belongs to another user and lets no other connect; try as root",
-                    path.display()
-                )
-            }
-            AskError::Silent(path) => {
-                let wait = PATIENCE.as_secs();
-                write!(f, "the daemon at {} did not answer within {wait} s; is it stopped?", path.display())
-            }
-            AskError::Garbled(path, why) => {
-                write!(f, "the listener at {} does not answer as a daemon: {why}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for AskError {}
 
 impl From<AskError> for Fault {
     fn from(error: AskError) -> Fault {

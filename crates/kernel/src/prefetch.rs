@@ -21,7 +21,6 @@
 //! file cannot be opened again (no permission, no /proc) or must not be (opening a FUSE file drops its cached
 //! pages, unless its server says otherwise).
 
-use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -118,21 +117,14 @@ pub struct Brought {
 }
 
 /// Why a piece could not be brought in.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("reading at offset {at}: {error}")]
 pub struct BringError {
     /// File offset of the error.
     pub at: u64,
     /// The error; usually `EIO` from the disk.
     pub error: io::Error,
 }
-
-impl fmt::Display for BringError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reading at offset {}: {}", self.at, self.error)
-    }
-}
-
-impl std::error::Error for BringError {}
 
 /// Step sizes of [`bring_in`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

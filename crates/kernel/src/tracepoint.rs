@@ -4,7 +4,6 @@
 //! a mount point (`fsopen`, `fsmount`): it is reached only through its descriptor and ends with it, so
 //! nothing stays behind.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -18,13 +17,16 @@ const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const FORMAT_MAX: usize = 16 << 10;
 
 /// Why a tracepoint cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The kernel has no tracefs, or no such tracepoint; the text says which.
+    #[error("this kernel has no {0}")]
     Missing(String),
     /// Root, a capability, or lockdown: the kernel does not permit it.
+    #[error("the kernel does not permit the use of {0}")]
     NotPermitted(String),
     /// Any other error.
+    #[error("{0}: {1}")]
     Other(String, io::Error),
 }
 
@@ -41,18 +43,6 @@ impl TraceError {
         }
     }
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TraceError::Missing(what) => write!(f, "this kernel has no {what}"),
-            TraceError::NotPermitted(what) => write!(f, "the kernel does not permit the use of {what}"),
-            TraceError::Other(what, error) => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 /// The kernel's descriptions of its tracepoints.
 #[derive(Debug)]

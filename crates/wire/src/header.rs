@@ -4,8 +4,6 @@
 //! 2  newest version its sender speaks 10  2  kind 12  4  length of the whole frame, header included ``` All
 //! numbers little-endian.
 
-use core::fmt;
-
 use crate::bytes::{Field, Reader, Writer};
 
 /// First four bytes of every frame.
@@ -47,9 +45,10 @@ pub const fn common_version(a: Versions, b: Versions) -> Option<u16> {
 }
 
 /// Why bytes are not a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Fewer bytes than the header, or than the kind needs.
+    #[error("the frame is cut short: {have} bytes of {want}")]
     Truncated {
         /// Actual length.
         have: usize,
@@ -57,6 +56,7 @@ pub enum DecodeError {
         want: usize,
     },
     /// More bytes than the frame says it has, or than a frame may have.
+    #[error("the frame is too long: {have} bytes, at most {max}")]
     Oversize {
         /// Actual length.
         have: usize,
@@ -64,8 +64,10 @@ pub enum DecodeError {
         max: usize,
     },
     /// It does not start with [`MAGIC`], so it is not a frame of this protocol.
+    #[error("not one of our frames: it starts with {0:02x?}")]
     Magic([u8; 4]),
     /// It is written in a version that this build does not speak.
+    #[error("the frame is written in version {written} (its sender speaks {} to {}), we speak {VERSION_OLDEST} to {VERSION}", .theirs.oldest, .theirs.newest)]
     Version {
         /// The frame's version.
         written: u16,
@@ -73,8 +75,10 @@ pub enum DecodeError {
         theirs: Versions,
     },
     /// The kind is unknown in this version.
+    #[error("frame kind {0} is unknown in version {VERSION}")]
     Kind(u16),
     /// A field has an invalid value.
+    #[error("field `{name}` cannot be {value}")]
     Field {
         /// Name of the field.
         name: &'static str,
@@ -82,29 +86,6 @@ pub enum DecodeError {
         value: u64,
     },
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DecodeError::Truncated { have, want } => {
-                write!(f, "the frame is cut short: {have} bytes of {want}")
-            }
-            DecodeError::Oversize { have, max } => {
-                write!(f, "the frame is too long: {have} bytes, at most {max}")
-            }
-            DecodeError::Magic(m) => write!(f, "not one of our frames: it starts with {m:02x?}"),
-            DecodeError::Version { written, theirs } => write!(
-                f,
-                "the frame is written in version {written} (its sender speaks {} to {}), we speak {} to {}",
-                theirs.oldest, theirs.newest, VERSION_OLDEST, VERSION
-            ),
-            DecodeError::Kind(k) => write!(f, "frame kind {k} is unknown in version {VERSION}"),
-            DecodeError::Field { name, value } => write!(f, "field `{name}` cannot be {value}"),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}
 
 /// The header without the magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

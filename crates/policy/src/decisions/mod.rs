@@ -70,16 +70,9 @@ impl fmt::Display for Line {
 }
 
 /// Why a text is not a line of a decision log.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("not a line of a decision log: {0}")]
 pub struct Unreadable(serde_json::Error);
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a line of a decision log: {}", self.0)
-    }
-}
-
-impl core::error::Error for Unreadable {}
 
 impl FromStr for Line {
     type Err = Unreadable;

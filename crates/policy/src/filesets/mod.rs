@@ -32,7 +32,6 @@ mod set;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::fmt;
 
 pub use beside::side_by_side;
 use lane::Lane;
@@ -157,30 +156,21 @@ pub enum Action {
 }
 
 /// Why a call is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A bound was reached.
+    #[error("a bound is reached")]
     Full,
     /// There is no such set.
+    #[error("no such file set")]
     Unknown,
     /// The name is already used.
+    #[error("the name is in use")]
     Duplicate,
     /// The range is empty or lies beyond what a file can hold.
+    #[error("not a range of a file")]
     Range,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::Full => "a bound is reached",
-            Refused::Unknown => "no such file set",
-            Refused::Duplicate => "the name is in use",
-            Refused::Range => "not a range of a file",
-        })
-    }
-}
-
-impl core::error::Error for Refused {}
 
 /// The present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! own error, so that the reader can log the reason and go on with [`DiskProfile::assumed`].
 
 use alloc::string::{String, ToString};
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,36 +32,27 @@ pub struct StoredProfile {
 }
 
 /// Why a stored profile cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// Not the text of a profile: truncated, or another file.
+    #[error("it is truncated or not a profile ({0})")]
     Malformed(String),
     /// Written by a version with another layout.
+    #[error("its layout is version {0}, this program reads {SCHEMA}")]
     Schema(u32),
     /// The checksum does not match: edited or damaged.
+    #[error("its checksum does not match: edited by hand or damaged")]
     Checksum,
     /// It belongs to this other disk.
+    #[error("it belongs to another disk, {0}")]
     OtherDisk(String),
     /// It belongs to a disk of another size.
+    #[error("it was measured on a disk of {0} sectors")]
     OtherSize(u64),
     /// Values that no disk can have.
+    #[error("its numbers are out of range: {0}")]
     Range(String),
 }
-
-impl fmt::Display for ProfileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ProfileError::Malformed(why) => write!(f, "it is truncated or not a profile ({why})"),
-            ProfileError::Schema(n) => write!(f, "its layout is version {n}, this program reads {SCHEMA}"),
-            ProfileError::Checksum => f.write_str("its checksum does not match: edited by hand or damaged"),
-            ProfileError::OtherDisk(disk) => write!(f, "it belongs to another disk, {disk}"),
-            ProfileError::OtherSize(n) => write!(f, "it was measured on a disk of {n} sectors"),
-            ProfileError::Range(why) => write!(f, "its numbers are out of range: {why}"),
-        }
-    }
-}
-
-impl core::error::Error for ProfileError {}
 
 impl StoredProfile {
     /// Wraps a fresh profile.

@@ -11,7 +11,6 @@
 //! busy or too unusual the result is a coarser profile or [`Unmeasurable`], never an endless loop.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use seekless_base::{Lba, Nanos};
 
@@ -60,35 +59,26 @@ impl Phase {
 }
 
 /// Why there is no profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unmeasurable {
     /// The disk is smaller than 512 MiB: no room for distances.
+    #[error("it is smaller than 512 MiB")]
     TooSmall,
     /// Too many reads failed.
+    #[error("too many reads failed")]
     Errors,
     /// Others kept the disk so busy that too few reads counted.
+    #[error("others kept it too busy")]
     TooBusy,
     /// The host is late too often to measure milliseconds.
+    #[error(
+        "this machine's processors are so busy that times of a millisecond cannot be told; try when it is calmer"
+    )]
     LateHost,
     /// The measurement has not ended.
+    #[error("the measurement was not finished")]
     Unfinished,
 }
-
-impl fmt::Display for Unmeasurable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Unmeasurable::TooSmall => "it is smaller than 512 MiB",
-            Unmeasurable::Errors => "too many reads failed",
-            Unmeasurable::TooBusy => "others kept it too busy",
-            Unmeasurable::LateHost => {
-                "this machine's processors are so busy that times of a millisecond cannot be told; try when it is calmer"
-            }
-            Unmeasurable::Unfinished => "the measurement was not finished",
-        })
-    }
-}
-
-impl core::error::Error for Unmeasurable {}
 
 /// The measurement.
 #[derive(Debug)]

@@ -91,18 +91,11 @@ impl fmt::Display for BitrateRule {
 }
 
 /// Not a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "write sqrt, linear, same, a factor from 0 to 1 for lower bitrates, or BYTES_PER_S=FACTOR,... rising"
+)]
 pub struct UnknownRule;
-
-impl fmt::Display for UnknownRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "write sqrt, linear, same, a factor from 0 to 1 for lower bitrates, or BYTES_PER_S=FACTOR,... rising",
-        )
-    }
-}
-
-impl core::error::Error for UnknownRule {}
 
 impl FromStr for BitrateRule {
     type Err = UnknownRule;

@@ -97,13 +97,6 @@ impl fmt::Display for Prefetch {
 }
 
 /// Neither a size nor an algorithm.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}, or auto, or competitive")]
 pub struct UnknownPrefetch(ParseBytesError);
-
-impl fmt::Display for UnknownPrefetch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, or auto, or competitive", self.0)
-    }
-}
-
-impl core::error::Error for UnknownPrefetch {}
