@@ -316,9 +316,9 @@ impl Devices {
         }
     }
 
-    /// Reports that the kernel reads these bytes, at least, because a program waits for them. The bytes behind
-    /// them are brought in as if a call of this I/O priority waited for them, if the thread knows the file.
-    /// No call is answered. `pid`: as [`ForwardedCall::pid`].
+    /// Reports that the kernel reads these bytes, at least, because a program waits for them. The bytes
+    /// behind them are brought in as if a call of this I/O priority waited for them, if the thread knows the
+    /// file. No call is answered. `pid`: as [`ForwardedCall::pid`].
     pub fn missed(&self, pid: u32, file: FileId, bytes: Range<u64>, io: IoPriority) -> Reported {
         self.access(Message::Missed { pid, file, bytes, io }, file)
     }
