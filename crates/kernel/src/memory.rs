@@ -235,15 +235,7 @@ mod tests {
         assert_eq!((room_in(100, &old), room_in(100, &new)), (Some(100 - (70 - 30)), Some(100 - (90 - 3))));
         write("memory.current", "900\n");
         assert_eq!(room_in(100, &new), Some(0), "over its limit for a moment");
-        // Of this process, others of its machine may take and free memory meanwhile.
-        let less = || {
-            let before = page_cache_room().unwrap();
-            let held = vec![1_u8; 64 << 20];
-            let after = page_cache_room().unwrap();
-            drop(held);
-            after <= before.saturating_sub(48 << 20)
-        };
-        assert!((0..10).any(|_| less()));
+        assert!(page_cache_room().is_some_and(|room| room > 1 << 20 && room <= page_cache_limit().unwrap()));
     }
 
     #[test]
