@@ -121,7 +121,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     }
 }
 
-/// The stored profile of the disk with this identity; `None` if there is none.
+/// The stored profile of the disk with this identity; `None` if it has none.
 ///
 /// # Errors
 /// Why it cannot be used.

@@ -10,7 +10,7 @@ pub const SYS_BLOCK: &str = "/sys/block";
 /// The folder of udev's records of devices.
 pub const UDEV_DATA: &str = "/run/udev/data";
 
-/// The text without white space around it; `None` if there is none, or it cannot be read.
+/// The text without white space around it; `None` if it is empty or cannot be read.
 pub fn text(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim()).filter(|text| !text.is_empty()).map(str::to_string)

@@ -67,7 +67,10 @@ pub enum DecodeError {
     #[error("not one of our frames: it starts with {0:02x?}")]
     Magic([u8; 4]),
     /// It is written in a version that this build does not speak.
-    #[error("the frame is written in version {written} (its sender speaks {} to {}), we speak {VERSION_OLDEST} to {VERSION}", .theirs.oldest, .theirs.newest)]
+    #[error(
+        "the frame is written in version {written} (its sender speaks {} to {}), we speak {} to {}",
+        .theirs.oldest, .theirs.newest, VERSION_OLDEST, VERSION
+    )]
     Version {
         /// The frame's version.
         written: u16,

@@ -36,7 +36,7 @@ impl KnownProfile {
     }
 }
 
-/// The profile of the disk with this identity and so many sectors (0: not known).
+/// The profile of the disk with this identity and this number of sectors (0: not known).
 pub(crate) fn load(id: &str, sectors: u64) -> KnownProfile {
     load_from(&profiles_dir(), id, sectors)
 }

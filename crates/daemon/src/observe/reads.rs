@@ -113,16 +113,16 @@ impl Reads {
         let mut reads = 0;
         for event in events {
             let inode = Inode { dev: event.dev, ino: event.ino };
+            let end = event.last.saturating_add(1).saturating_mul(self.page).min(i64::MAX as u64);
+            let start = event.first.saturating_mul(self.page).min(end);
             if event.taken == How::Added {
-                self.miss(event, inode, missed);
+                self.miss(Miss { inode, start, end, pid: event.pid, tid: event.tid }, missed);
                 continue;
             }
             if event.taken == How::Read && self.is_later_batch(inode, event) {
                 continue;
             }
             reads += 1;
-            let end = event.last.saturating_add(1).saturating_mul(self.page).min(i64::MAX as u64);
-            let start = event.first.saturating_mul(self.page).min(end);
             self.join((inode, event.pid), start, end, event.taken != How::Read);
         }
         for run in self.runs.drain(..) {
@@ -143,18 +143,17 @@ impl Reads {
         reads
     }
 
-    fn miss(&mut self, event: &CacheEvent, inode: Inode, missed: &mut Vec<Miss>) {
-        let &CacheEvent { first, last, pid, tid, .. } = event;
-        let start = first.saturating_mul(self.page).min(i64::MAX as u64);
-        let end = last.saturating_add(1).saturating_mul(self.page).min(i64::MAX as u64);
-        let (place, at) = self.misses.entry((tid, inode)).or_insert((missed.len(), start));
-        if start.abs_diff(*at) >= WINDOW {
+    /// Pages that were added: a miss of their own, or more of the last one of their thread and file.
+    fn miss(&mut self, added: Miss, missed: &mut Vec<Miss>) {
+        let last = self.misses.entry((added.tid, added.inode));
+        let (place, at) = last.or_insert((missed.len(), added.start));
+        if added.start.abs_diff(*at) >= WINDOW {
             *place = missed.len();
         }
-        *at = start;
+        *at = added.start;
         match missed.get_mut(*place) {
-            Some(miss) => miss.end = miss.end.max(end),
-            None => missed.push(Miss { inode, start, end, pid, tid }),
+            Some(miss) => miss.end = miss.end.max(added.end),
+            None => missed.push(added),
         }
     }
 
