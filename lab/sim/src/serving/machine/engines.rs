@@ -1,5 +1,7 @@
 //! The daemon's side of the loop: requests, reports, and what an engine orders.
 
+use std::ops::Range;
+
 use seekless_base::Bytes;
 use seekless_base::wants::{PROGRESS_STEP, behind_a_miss, looked_at_behind};
 use seekless_policy::{
@@ -96,26 +98,28 @@ impl Machine<'_> {
             }
             engine.policy.handle(self.now, Event::Access(access));
         }
-        for (file, at) in std::mem::take(&mut self.misses[e as usize]) {
+        for (file, bytes) in std::mem::take(&mut self.misses[e as usize]) {
             let file_id = self.file_id(file);
             // A file is looked for at its head, or when a read goes on.
             let engine = &mut self.engines[e as usize];
-            if at == 0 && engine.open.insert(file) {
+            if bytes.start == 0 && engine.open.insert(file) {
                 engine.policy.handle(self.now, Event::Opened { file: file_id });
             }
             if engine.open.contains(&file) {
-                self.read_behind(e, file, at);
+                self.read_behind(e, file, bytes);
             }
         }
         self.act(e);
     }
 
-    /// Requests what follows a miss that the kernel reads by itself.
-    fn read_behind(&mut self, e: u32, file: u32, from: u64) {
+    /// Reports what the kernel reads by itself, and requests what follows.
+    fn read_behind(&mut self, e: u32, file: u32, bytes: Range<u64>) {
+        let from = bytes.start;
         let (disk, local) = self.place(file);
         let file_size = self.catalogue.video(local as u32).size.0;
         let (first, last) = pages(from, looked_at_behind(from, file_size));
         let there = (self.cache.first_absent(file, first, last) * PAGE).saturating_sub(from);
+        let there = there.max(bytes.end.min(file_size).saturating_sub(from));
         let read = Event::ReadByKernel { file: self.file_id(file), offset: from, len: there };
         self.engines[e as usize].policy.handle(self.now, read);
         let Some((offset, len)) = behind_a_miss(from, there, file_size) else { return };

@@ -11,6 +11,7 @@ mod writer;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use seekless_base::{Bytes, Nanos, SECTOR_BYTES};
@@ -157,8 +158,9 @@ struct Machine<'a> {
     looks: Vec<u64>,
     engines: Vec<Engine>,
     reports: Vec<Vec<(u32, u64, u64)>>,
-    /// Misses that the door heard of since, by engine: file and offset. Only where no door holds them up.
-    misses: Vec<Vec<(u32, u64)>>,
+    /// What the kernel reads by itself and the door heard of since, by engine: file and bytes. Only where no
+    /// door holds it up.
+    misses: Vec<Vec<(u32, Range<u64>)>>,
     ticks: Vec<Nanos>,
     /// The memory that the engines share.
     memory: Shared<u32>,

@@ -279,9 +279,9 @@ impl Machine<'_> {
             };
             self.bring_window(c, window, false);
             if self.cache.state(file, stop) == PageState::Absent {
+                self.reported_missing(c, stop, stop + 1);
                 self.bring(c, stop, stop + 1);
             }
-            self.missed(c, stop * PAGE);
         }
     }
 
@@ -299,7 +299,6 @@ impl Machine<'_> {
             let cluster = self.config.kernel.max_command.0 / PAGE;
             let window = readahead::clustered(&self.cache, file, stop, reach, cluster);
             self.bring_window(c, window, false);
-            self.missed(c, stop * PAGE);
         }
         let waits = self.disks[disk as usize].wait(file, stop, Waiter::Connection(c));
         debug_assert!(waits, "a page on its way is brought by some request");
@@ -353,6 +352,7 @@ impl Machine<'_> {
         // The first window of a stream comes page by page, later ones in folios of ever larger order (not in
         // 3.x).
         let large = later && self.config.kernel.algorithm == readahead::Kind::OnDemand;
+        self.reported_missing(c, self.cache.first_absent(file, window.start.min(to), to), to);
         self.submit(disk, file, local, window.start.min(to), to, (thread, large));
         if let Some(mark) = mark {
             self.cache.mark(file, mark);
@@ -448,11 +448,11 @@ impl Machine<'_> {
         self.reports[e as usize].push((file, offset, len));
     }
 
-    /// The kernel reads a page that was missing. Where no door holds that up, the next look at what it tells
-    /// hears of it.
-    fn missed(&mut self, c: u32, at: u64) {
+    /// The kernel reads these pages, because one is missing or ahead of the reader. The page cache tells of
+    /// it.
+    fn reported_missing(&mut self, c: u32, from: u64, to: u64) {
         let observes = self.config.engine.as_ref().is_some_and(|e| e.acts() && e.door == Door::Observe);
-        if !observes {
+        if !observes || from >= to {
             return;
         }
         let (file, disk) = (self.connections[c as usize].file, self.clients[c as usize].disk);
@@ -460,7 +460,7 @@ impl Machine<'_> {
         if self.reports[e as usize].is_empty() && self.misses[e as usize].is_empty() {
             self.plan(self.now + RING, Ev::Ring(e));
         }
-        self.misses[e as usize].push((file, at));
+        self.misses[e as usize].push((file, from * PAGE..to * PAGE));
     }
 
     /// The last byte has gone into the socket.
