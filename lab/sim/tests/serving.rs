@@ -440,6 +440,23 @@ fn through_the_door_on_which_no_call_waits_streams_are_read_ahead_all_the_same()
 }
 
 #[test]
+fn the_shim_divides_long_sends_so_that_the_engine_hears_of_all_of_them() {
+    let catalogue = catalogue();
+    let closed = closed(20);
+    let kernel = KernelConfig { read_ahead: Bytes::kib(2560), ..closed.kernel.clone() };
+    let load = Load::closed(20, ClosedSpec { range: Bytes::mib(4), ..ClosedSpec::default() });
+    let share = |door| {
+        let engine = engine(Mode::Both, true).map(|e| EngineConfig { door, ..e });
+        let config = Config { engine, kernel: kernel.clone(), load: load.clone(), ..closed.clone() };
+        let report = serving::run(&Config { server: ServerModel::threads(), ..config }, &catalogue).unwrap();
+        report.engines[0].bytes_read as f64 / report.disks[0].read_bytes as f64
+    };
+    // Announced whole, a part of a send is the kernel's own read-ahead.
+    let [shim, watch] = [Door::Shim, Door::Watch].map(share);
+    assert!(shim > 0.9 && watch < 0.9, "{shim} {watch}");
+}
+
+#[test]
 fn a_run_of_so_many_sessions_ends_with_the_last() {
     let catalogue = catalogue();
     let bounded = |sessions: u32| {

@@ -206,6 +206,12 @@ impl EngineConfig {
         self.acts() && how != How::Map && self.door != Door::Observe
     }
 
+    /// Whether the shim divides calls of a server that reads like this into parts of
+    /// [`seekless_base::wants::SERVE_LOOK_MAX`] bytes: sends, if streams are followed.
+    pub fn divides(&self, how: How) -> bool {
+        self.door == Door::Shim && how == How::Send && self.policy.hears_hits()
+    }
+
     /// Whether calls ask the engine at all.
     pub fn acts(&self) -> bool {
         !matches!(self.policy.mode, Mode::Off | Mode::Track)

@@ -31,6 +31,8 @@ impl<'a> Machine<'a> {
             at_head: false,
             call_start: 0,
             call_end: 0,
+            look_end: 0,
+            host_call: None,
             call_began: Nanos::ZERO,
             turn_start: 0,
             reach: 0,

@@ -121,6 +121,11 @@ struct Connection {
     at_head: bool,
     call_start: u64,
     call_end: u64,
+    /// The shim looks at the bytes before this; the call under way may be a part of the host's.
+    look_end: u64,
+    /// While the shim divides a call of the host's: the serial number of the request, where the next part
+    /// begins, and where the host's call ends.
+    host_call: Option<(u32, u64, u64)>,
     call_began: Nanos,
     turn_start: u64,
     /// The current call hands over no byte behind this.

@@ -1,7 +1,7 @@
 //! The server's side of the loop: threads, calls, the shim's look at them, the kernel's read-ahead, sockets.
 
 use seekless_base::Nanos;
-use seekless_base::wants::{Want, pages as pages_of, passes};
+use seekless_base::wants::{SERVE_LOOK_MAX, Want, pages as pages_of, passes};
 use seekless_model::workload::handler::Step;
 use seekless_policy::Mode;
 
@@ -117,7 +117,16 @@ impl Machine<'_> {
         if self.is_left_alone(c) {
             return self.read(c);
         }
-        let file = self.connections[c as usize].file;
+        let k = &mut self.connections[c as usize];
+        k.look_end = k.call_end;
+        if engine.divides(server.how) {
+            let continued = k.host_call.filter(|&(serial, next, _)| (serial, next) == (k.serial, k.at));
+            let host_end = continued.map_or(k.call_end, |(.., end)| end);
+            k.call_end = host_end.min(k.at + SERVE_LOOK_MAX);
+            k.look_end = if continued.is_some() { k.call_end } else { host_end };
+            k.host_call = Some((k.serial, k.call_end, host_end)).filter(|_| k.call_end < host_end);
+        }
+        let file = k.file;
         let Some(want) = self.looked_at(c) else { return self.read(c) };
         let pages = want.pages();
         if self.cache.first_absent(file, pages.start, pages.end) == pages.end {
@@ -164,7 +173,7 @@ impl Machine<'_> {
     /// What a shim looks at of the call under way.
     pub(super) fn looked_at(&self, c: u32) -> Option<Want> {
         let k = &self.connections[c as usize];
-        Some(Want::of(k.at, k.call_end - k.at, k.size)?.looked_at(self.config.server.how.kind()))
+        Some(Want::of(k.at, k.look_end - k.at, k.size)?.looked_at(self.config.server.how.kind()))
     }
 
     /// Reads on from the connection's page to the end of a unit; blocks, or hands the unit over.
