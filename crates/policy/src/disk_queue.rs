@@ -312,6 +312,17 @@ impl DiskQueue {
         }
     }
 
+    /// Lets the queued piece at `offset` join a read of the kernel's that ends there. Returns whether a piece
+    /// is queued or in flight there.
+    pub(crate) fn join_kernel(&mut self, file: FileId, offset: u64) -> bool {
+        let there = |p: &Piece| p.file == file && p.start <= offset && offset < p.end;
+        if let Some(at) = self.queue.iter().position(there) {
+            self.queue.change(at, |piece| piece.priority.joins_kernel = true);
+            return true;
+        }
+        self.flights.iter().any(|flight| there(&flight.piece))
+    }
+
     /// Takes the next piece to read out of the queue. At most `joins` pieces join the kernel's own
     /// reads.
     pub(crate) fn next_read(&mut self, config: &Config, now: Nanos, joins: usize) -> Option<&Piece> {
@@ -337,8 +348,12 @@ impl DiskQueue {
         }
         let joined = self.flights.iter().filter(|f| f.joined).count();
         let joins = if self.do_writes_wait() { 1usize.saturating_sub(self.flights.len()) } else { joins };
-        // One of the idle class waits in line like any other.
-        let joins_now = |piece: &Piece| piece.priority.joins_kernel && !piece.priority.io.idle;
+        // One of the idle class waits in line like any other. Those for clients that do not wait join one at
+        // a time.
+        let joins_now = |piece: &Piece| {
+            let wanted = joined == 0 || !piece.waiters.is_empty();
+            piece.priority.joins_kernel && !piece.priority.io.idle && wanted
+        };
         if joined < joins { self.queue.iter().position(joins_now) } else { None }
     }
 

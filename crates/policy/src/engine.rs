@@ -157,7 +157,7 @@ impl DiskEngine {
                 self.found_missing(file, offset, offset.saturating_add(len));
             }
             Event::ReadByKernel { file, offset, len } => {
-                self.left_to_client(file, offset, offset.saturating_add(len));
+                self.read_by_kernel(file, offset, offset.saturating_add(len));
             }
             Event::Took { request, read } => self.took(request, read),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
@@ -293,11 +293,11 @@ impl DiskEngine {
         self.trial.as_ref().map_or(self.config.in_flight, LoadTrial::found)
     }
 
-    /// Most reads that join the kernel's own: one for each client that the kernel reads for now. A piece is
-    /// one among as many that wait for the disk. With fewer, pieces come too late; with more, they hinder one
-    /// another.
+    /// Most reads that join the kernel's own: one for each client that the kernel reads for now, and at least
+    /// one. A piece is one among as many that wait for the disk. With fewer, pieces come too late; with more,
+    /// they hinder one another.
     fn joins(&self) -> usize {
-        if self.config.follows() { self.following.by_kernel.len().min(IN_FLIGHT_MAX) } else { 1 }
+        if self.config.follows() { self.following.by_kernel.len().clamp(1, IN_FLIGHT_MAX) } else { 1 }
     }
 
     /// Pieces in flight on the whole device.

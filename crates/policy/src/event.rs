@@ -125,7 +125,7 @@ pub enum Event {
         len: u64,
     },
     /// The kernel reads these bytes for a client that no door blocks. Bytes that are not known to be in
-    /// memory come from the disk.
+    /// memory come from the disk. All of them count as fetched for the stream that goes on there.
     ReadByKernel {
         /// The file.
         file: FileId,

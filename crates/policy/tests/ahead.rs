@@ -92,6 +92,39 @@ fn steady_reader(s: &mut DiskEngine, ino: u64, until: u64) -> Vec<(u64, u64, u64
     reads
 }
 
+fn read_by_kernel(ino: u64, offset: u64, upto: u64) -> Event {
+    Event::ReadByKernel { file: file(ino), offset, len: upto - offset }
+}
+
+#[test]
+fn a_window_that_the_kernel_reads_ahead_is_fetched_and_the_next_piece_lies_behind_it() {
+    let mut s = engine(AheadConfig::default());
+    let fetched_by = [1, 2, 3].map(|ino| {
+        let reads = steady_reader(&mut s, ino, 8 * M);
+        reads.iter().filter(|read| read.0 == ino).map(|(_, offset, len)| offset + len).max().unwrap()
+    });
+    s.handle(ms(9000), miss(4, 4, 0, 512 * K));
+    assert!(next_read(&mut s).is_some(), "the disk is busy from now on");
+    for ino in [2, 3] {
+        s.handle(ms(9000), access(ino, 8 * M, 4 * M));
+    }
+    let unread = |s: &DiskEngine| s.stats().bytes_unread;
+    let before = unread(&s);
+    s.handle(ms(9001), read_by_kernel(1, 60 * M, 62 * M));
+    assert_eq!((next_read(&mut s), unread(&s)), (None, before), "far from every reader");
+    s.handle(ms(9001), read_by_kernel(1, 7 * M, 30 * M));
+    assert_eq!(next_read(&mut s), None, "around its reader");
+    assert!(unread(&s) > before + 10 * M, "it counts as fetched all the same");
+    // The pieces of the others that are queued there go on behind the window, one at a time.
+    s.handle(ms(9002), read_by_kernel(2, fetched_by[1], fetched_by[1] + M));
+    let (joined, offset, len) = next_read(&mut s).expect("it does not wait in line");
+    assert!(offset == fetched_by[1] && len > M, "{offset} {len}");
+    s.handle(ms(9002), read_by_kernel(3, fetched_by[2], fetched_by[2] + M));
+    assert_eq!(next_read(&mut s), None, "no client waits for it");
+    s.handle(ms(9003), Event::Done { read: joined, outcome: Outcome::Ok });
+    assert_eq!(next_read(&mut s).map(|read| read.1), Some(fetched_by[2]));
+}
+
 #[test]
 fn one_miss_is_enough_for_a_whole_file() {
     let mut s = engine(AheadConfig::default());
