@@ -115,8 +115,10 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     if let (Some(_), Some(log)) = (&inherited, decisions)
         && let Err(error) = take_over::set_aside(log)
     {
-        let what = format!("cannot rename {}: {error}; choose another file for --decisions", log.display());
-        return Err(Fault::new(Exit::Failed, what));
+        return Err(Fault::failed(format!(
+            "cannot rename {}: {error}; choose another file for --decisions",
+            log.display()
+        )));
     }
     args.engine.open_log(&mut settings)?;
     // Before the socket is open: while clients read, no disk is idle enough to be probed.
@@ -311,5 +313,5 @@ fn stop_on_signals(daemon: &Daemon) -> Result<(), Fault> {
 }
 
 fn unwatched(error: io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("cannot watch for signals: {error}"))
+    Fault::failed(format!("cannot watch for signals: {error}"))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_engine::Engine;
 use seekless_frontend::status::StatusReport;
 use seekless_policy::StreamConfig;
@@ -179,7 +179,7 @@ impl Drop for Daemon {
 }
 
 fn no_threads(error: io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("cannot start the daemon's threads: {error}; check ulimit -u"))
+    Fault::failed(format!("cannot start the daemon's threads: {error}; check ulimit -u"))
 }
 
 fn state_of(statistics: &Sender<Ask>) -> Option<StatusReport> {

@@ -80,9 +80,9 @@ impl Listener {
         let _locked = lock_folder(path);
         let running = || {
             let at = path.display();
-            let text =
-                format!("a daemon already listens at {at}; stop it, or give this one another --socket");
-            Err(Fault::new(Exit::Busy, text))
+            Err(Fault::busy(format!(
+                "a daemon already listens at {at}; stop it, or give this one another --socket"
+            )))
         };
         match fdpass::connect(Address::Path(&name)) {
             Ok(daemon) if !is_dead(daemon.as_fd()) => return running(),
@@ -98,10 +98,9 @@ impl Listener {
         let socket = socketfile::listen(&name, BACKLOG, mode).map_err(|e| match e {
             Errno::ADDRINUSE => {
                 let at = path.display();
-                let text = format!(
+                Fault::busy(format!(
                     "{at} is in the way and is not a dead socket; remove it, or choose another --socket"
-                );
-                Fault::new(Exit::Busy, text)
+                ))
             }
             other => io_error(other.into()),
         })?;

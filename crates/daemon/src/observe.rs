@@ -48,7 +48,7 @@ use reads::{Inode, Reads, Seen};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_engine::{Devices, Engine, Reported, ends_within, lock};
 use seekless_frontend::advice::unavailable;
 use seekless_frontend::status::ObserveReport;
@@ -122,9 +122,10 @@ impl Door {
         devices.sort_unstable();
         devices.dedup();
         if devices.len() > DEVICES_MAX {
-            let what =
-                format!("the folders lie on {} file systems; name at most {DEVICES_MAX}", devices.len());
-            return Err(Fault::new(Exit::Usage, what));
+            return Err(Fault::usage(format!(
+                "the folders lie on {} file systems; name at most {DEVICES_MAX}",
+                devices.len()
+            )));
         }
         let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
         let hearing = Hearing::open(devices, by).map_err(unavailable)?;
@@ -154,8 +155,7 @@ impl Door {
             stop: stop.clone(),
         };
         let mut door = Door { volumes, engine, counts, forget, stop, threads: Vec::new(), _claims: claims };
-        let no_thread =
-            |e: io::Error| Fault::new(Exit::Failed, format!("cannot start a thread: {e}; check ulimit -u"));
+        let no_thread = |e: io::Error| Fault::failed(format!("cannot start a thread: {e}; check ulimit -u"));
         let find = move || finder.run(&searches, &answer);
         door.threads.push(thread::Builder::new().name("finder".into()).spawn(find).map_err(no_thread)?);
         let listen = move || listener.run();
@@ -200,12 +200,11 @@ impl Drop for Door {
 /// Locks the file for observing this device. It is in the state folder, where no other user can create, open
 /// or lock anything. The empty file stays, because a removed one could be locked twice.
 fn claim(dev: (u32, u32)) -> Result<File, Fault> {
-    let folder = made_folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
+    let folder = made_folder().map_err(|e| Fault::permission(e.to_string()))?;
     let path = folder.join(format!("observe-{}:{}.lock", dev.0, dev.1));
     let fault = |e: io::Error| {
         let (dev, at) = (format!("{}:{}", dev.0, dev.1), path.display());
-        Fault::new(
-            Exit::Failed,
+        Fault::failed(
             format!(
                 "cannot claim the file system {dev}: {at}: {e}; set SEEKLESS_STATE to a folder of root's"
             ) + &lsm::hint(&e),
@@ -215,10 +214,10 @@ fn claim(dev: (u32, u32)) -> Result<File, Fault> {
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| fault(e.into()))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file.into()),
-        Err(Errno::WOULDBLOCK) => Err(Fault::new(
-            Exit::Busy,
-            format!("another seekless observe has the file system {}:{}; end it first", dev.0, dev.1),
-        )),
+        Err(Errno::WOULDBLOCK) => Err(Fault::busy(format!(
+            "another seekless observe has the file system {}:{}; end it first",
+            dev.0, dev.1
+        ))),
         Err(e) => Err(fault(e.into())),
     }
 }

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_engine::{FilesUsed, ends_within};
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::fanotify::{Group, Scope, Unavailable};
@@ -118,10 +118,7 @@ impl Door {
         };
         // Threads first, because readers wait for them from the first mark on.
         let no_thread = |e: io::Error| {
-            Fault::new(
-                Exit::Failed,
-                format!("cannot start the threads that answer events: {e}; check ulimit -u"),
-            )
+            Fault::failed(format!("cannot start the threads that answer events: {e}; check ulimit -u"))
         };
         for index in 0..settings.threads {
             let (announcer, beats, stop) = (door.announcer.clone(), beats.clone(), stop.clone());
@@ -173,30 +170,23 @@ impl Drop for Door {
 fn unavailable(why: Unavailable, dir: Option<&Path>) -> Fault {
     let instead = "preload the shim instead: seekless run -- CMD";
     match (why, dir) {
-        (Unavailable::NotPermitted, _) => Fault::new(
-            Exit::Permission,
+        (Unavailable::NotPermitted, _) => Fault::permission(
             format!(
                 "watching needs root (CAP_SYS_ADMIN outside any user namespace); become root, or {instead}"
             ) + &seekless_kernel::lsm::hint(&std::io::ErrorKind::PermissionDenied.into()),
         ),
-        (Unavailable::NotSupported, None) => Fault::new(
-            Exit::Missing,
-            format!(
-                "this kernel has no pre-content events (it takes Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS); {instead}"
-            ),
-        ),
-        (Unavailable::NotSupported, Some(dir)) => Fault::new(
-            Exit::Missing,
-            format!(
-                "the file system of {}{} or this kernel (before 6.14) does not support pre-content events; ext4, xfs \
+        (Unavailable::NotSupported, None) => Fault::missing(format!(
+            "this kernel has no pre-content events (it takes Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS); {instead}"
+        )),
+        (Unavailable::NotSupported, Some(dir)) => Fault::missing(format!(
+            "the file system of {}{} or this kernel (before 6.14) does not support pre-content events; ext4, xfs \
                  and btrfs do; {instead}",
-                dir.display(),
-                scope::fs_type(dir).map(|t| format!(" ({t})")).unwrap_or_default(),
-            ),
-        ),
+            dir.display(),
+            scope::fs_type(dir).map(|t| format!(" ({t})")).unwrap_or_default(),
+        )),
         (Unavailable::Other(error), dir) => {
             let place = dir.map(|d| format!(" {}", d.display())).unwrap_or_default();
-            Fault::new(Exit::Failed, format!("cannot watch{place}: {error}; {instead}"))
+            Fault::failed(format!("cannot watch{place}: {error}; {instead}"))
         }
     }
 }

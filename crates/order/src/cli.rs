@@ -116,15 +116,17 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
     match written {
         // The consumer has ended.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
-        Err(e) => return Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
+        Err(e) => return Err(Fault::failed(format!("standard output cannot be written: {e}"))),
         Ok(()) => {}
     }
     if let Some(e) = list.broken() {
-        return Err(Fault::new(Exit::Failed, format!("the list cannot be read to its end: {e}")));
+        return Err(Fault::failed(format!("the list cannot be read to its end: {e}")));
     }
     if tally.failures > 0 {
-        let text = format!("{} of {} paths could not be ordered", tally.failures, tally.paths);
-        return Err(Fault::new(Exit::Failed, text));
+        return Err(Fault::failed(format!(
+            "{} of {} paths could not be ordered",
+            tally.failures, tally.paths
+        )));
     }
     Ok(Exit::Ok)
 }
@@ -230,11 +232,11 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
     let stdout = standard(io::stdout())?;
     if nowhere || !is_pipe(&stdout) {
         let text = "--ahead needs a consumer: standard output must be a pipe, and take the paths";
-        return Err(Fault::new(Exit::Usage, text));
+        return Err(Fault::usage(text));
     }
     Pipe::new(stdout)
         .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.list.no_daemon)), Together::new()))
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
+        .map_err(|e| Fault::failed(format!("cannot read ahead: {e}")))
 }
 
 fn is_pipe(stream: impl AsFd) -> bool {
@@ -247,8 +249,7 @@ pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
     if ahead >= page {
         return Ok(());
     }
-    let text = format!("--ahead {ahead} is out of range; write {page} or more, for example 256MiB");
-    Err(Fault::new(Exit::Usage, text))
+    Err(Fault::usage(format!("--ahead {ahead} is out of range; write {page} or more, for example 256MiB")))
 }
 
 /// The list of a command line: its paths, or else standard input, whose paths end with `end`.
@@ -269,5 +270,5 @@ pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
 /// It is closed, or there are no descriptors left.
 pub(crate) fn standard(stream: impl AsFd) -> Result<OwnedFd, Fault> {
     let copy = stream.as_fd().try_clone_to_owned();
-    copy.map_err(|e| Fault::new(Exit::Failed, format!("a standard stream cannot be used: {e}")))
+    copy.map_err(|e| Fault::failed(format!("a standard stream cannot be used: {e}")))
 }

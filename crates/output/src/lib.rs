@@ -30,7 +30,7 @@ use indicatif::{ProgressDrawTarget, ProgressStyle};
 pub use lines::{LogLines, escaped, html_escaped, joined, json_escaped, say, say_lines};
 pub use option::{HtmlOption, JsonOption};
 use rustix::fs::OFlags;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde::Serialize;
 
 /// How long [`offer`] waits for a reader that takes nothing.
@@ -60,7 +60,7 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
 pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
     let mut out = BufWriter::new(io::stdout().lock());
     heard(content(&mut out).and_then(|()| out.flush()))
-        .map_err(|e| Fault::new(Exit::Failed, format!("standard output cannot be written: {e}")))
+        .map_err(|e| Fault::failed(format!("standard output cannot be written: {e}")))
 }
 
 /// Writes a file that appears whole or not at all.
@@ -110,18 +110,15 @@ pub fn replaceable_by_json(path: &Path) -> Result<(), Fault> {
     let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     match head.trim_ascii_start().first() {
         None | Some(b'{' | b'[') => Ok(()),
-        Some(_) => Err(Fault::new(
-            Exit::Usage,
-            format!(
-                "cannot write {}: it exists and holds no JSON; choose another file, or remove it",
-                path.display()
-            ),
-        )),
+        Some(_) => Err(Fault::usage(format!(
+            "cannot write {}: it exists and holds no JSON; choose another file, or remove it",
+            path.display()
+        ))),
     }
 }
 
 fn unwritten(path: &Path, e: &io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("cannot write {}: {e}; choose another file", path.display()))
+    Fault::failed(format!("cannot write {}: {e}; choose another file", path.display()))
 }
 
 /// [`whole`], for callers that have their own message for an error.
@@ -213,7 +210,7 @@ pub fn place(path: &Path) -> io::Result<PathBuf> {
 /// `Failed`: the value has no form in JSON.
 pub fn pretty(value: &impl Serialize) -> Result<String, Fault> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Fault::new(Exit::Failed, format!("the result cannot be written as JSON: {e}")))?;
+        .map_err(|e| Fault::failed(format!("the result cannot be written as JSON: {e}")))?;
     Ok(json_escaped(text) + "\n")
 }
 

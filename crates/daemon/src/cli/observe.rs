@@ -56,7 +56,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     if args.attachment.is_none() {
         CacheEvents::probe().map_err(unavailable)?;
     }
-    let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
+    let fault = |e: io::Error| Fault::failed(format!("seekless observe cannot start: {e}"));
     let told = told_by(&[SIGTERM, SIGINT]).map_err(fault)?;
     let hung_up = told_by(&[SIGHUP]).map_err(fault)?;
     hung_up.set_nonblocking(true).map_err(fault)?;
@@ -110,8 +110,7 @@ fn serve(
     reports: &mut Reports<'_>,
 ) -> Result<(), Fault> {
     let table = File::open("/proc/self/mountinfo");
-    let table =
-        table.map_err(|e| Fault::new(Exit::Missing, format!("/proc/self/mountinfo: {e}; mount /proc")))?;
+    let table = table.map_err(|e| Fault::missing(format!("/proc/self/mountinfo: {e}; mount /proc")))?;
     loop {
         let [stop, release, mounted] = wait_for(
             [

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::topology::MountTable;
@@ -41,17 +41,13 @@ impl Folders {
     /// # Errors
     /// One of them does not exist, or is not a directory.
     pub(crate) fn find(dirs: &[PathBuf], scope: Scope) -> Result<Folders, Fault> {
-        let table = MountTable::read().map_err(|e| {
-            Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
-        })?;
+        let table = MountTable::read()
+            .map_err(|e| Fault::missing(format!("cannot read /proc/self/mountinfo: {e}; mount /proc")))?;
         let mut folders: Vec<Folder> = Vec::new();
         let mut below = Vec::new();
         for dir in dirs {
             let wrong = |e: &dyn std::fmt::Display| {
-                Fault::new(
-                    Exit::Missing,
-                    format!("cannot watch {}: {e}; name an existing folder", dir.display()),
-                )
+                Fault::missing(format!("cannot watch {}: {e}; name an existing folder", dir.display()))
             };
             let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
             let about = fs::metadata(&path).map_err(|e| wrong(&e))?;
@@ -179,6 +175,8 @@ pub(crate) fn fs_type(dir: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

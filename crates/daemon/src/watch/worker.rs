@@ -40,8 +40,7 @@ pub(crate) struct Worker {
 pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     // SIGKILL: in any state, the end of this process releases all readers.
     die_with(worker.supervisor, Signal::KILL)?;
-    let fault =
-        |e: io::Error| Fault::new(Exit::Failed, format!("the worker of seekless watch cannot start: {e}"));
+    let fault = |e: io::Error| Fault::failed(format!("the worker of seekless watch cannot start: {e}"));
     let told = told_by(&[SIGTERM, SIGINT]).map_err(fault)?;
     let supervisor: UnixStream = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?.into();
     supervisor.set_nonblocking(true).map_err(fault)?;
