@@ -17,6 +17,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use seekless_base::words;
 use seekless_kernel::memory::{self, Refaults};
 use seekless_kernel::prefetch::{self, Source, Steps};
 use seekless_kernel::residency;
@@ -94,16 +95,7 @@ pub enum ReadBy {
     Daemon,
 }
 
-impl ReadBy {
-    /// The words `nobody`, `itself`, `daemon`.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReadBy::Nobody => "nobody",
-            ReadBy::Itself => "itself",
-            ReadBy::Daemon => "daemon",
-        }
-    }
-}
+words! { ReadBy: Nobody = "nobody", Itself = "itself", Daemon = "daemon" }
 
 /// The consumer has ended.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! Finds out where files lie.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +9,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use seekless_base::part_of;
+use seekless_base::{part_of, words};
 use seekless_kernel::extents;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
@@ -56,22 +55,7 @@ pub enum How {
     Listed,
 }
 
-impl How {
-    /// The words `address`, `inode`, `as listed`.
-    pub fn name(self) -> &'static str {
-        match self {
-            How::Address => "address",
-            How::Inode => "inode",
-            How::Listed => "as listed",
-        }
-    }
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+words! { How: Address = "address", Inode = "inode", Listed = "as listed" }
 
 /// A path, looked up.
 #[derive(Debug)]

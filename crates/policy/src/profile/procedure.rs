@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use seekless_base::{Lba, Nanos};
+use seekless_base::{Lba, Nanos, words};
 
 use super::overhead::Overhead;
 use super::rates::Rates;
@@ -45,17 +45,10 @@ pub enum Phase {
     Finished,
 }
 
-impl Phase {
-    /// For a progress bar.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Phase::Rotation => "rotation",
-            Phase::Overhead => "command overhead",
-            Phase::Rates => "transfer rates",
-            Phase::Seeks => "seek times",
-            Phase::Finished => "finished",
-        }
-    }
+// For a progress bar.
+words! {
+    Phase: Rotation = "rotation", Overhead = "command overhead", Rates = "transfer rates",
+    Seeks = "seek times", Finished = "finished"
 }
 
 /// Why there is no profile.
