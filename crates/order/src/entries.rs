@@ -1,6 +1,6 @@
 //! A list of paths as a stream of bytes, each path ended by a newline or a zero byte.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use crate::walk::PATH_BYTES_MAX;
 
@@ -31,27 +31,18 @@ impl<R: BufRead> Entries<R> {
     /// # Errors
     /// Errors of reading.
     pub(crate) fn next(&mut self) -> io::Result<Option<Listed>> {
-        let (mut path, mut cut, mut some) = (Vec::new(), false, false);
-        loop {
-            let there = match self.from.fill_buf() {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                there => there?,
-            };
-            if there.is_empty() {
-                return Ok(some.then_some(Listed { path, cut }));
-            }
-            some = true;
-            let found = there.iter().position(|byte| *byte == self.end);
-            let part = &there[..found.unwrap_or(there.len())];
-            let kept = part.len().min(PATH_BYTES_MAX - path.len());
-            path.extend_from_slice(&part[..kept]);
-            cut |= kept < part.len();
-            let used = part.len() + usize::from(found.is_some());
-            self.from.consume(used);
-            if found.is_some() {
-                return Ok(Some(Listed { path, cut }));
-            }
+        let mut path = Vec::new();
+        let mut bounded = self.from.by_ref().take(PATH_BYTES_MAX as u64 + 1);
+        if bounded.read_until(self.end, &mut path)? == 0 {
+            return Ok(None);
         }
+        path.pop_if(|last| *last == self.end);
+        let cut = path.len() > PATH_BYTES_MAX;
+        if cut {
+            path.truncate(PATH_BYTES_MAX);
+            self.from.skip_until(self.end)?;
+        }
+        Ok(Some(Listed { path, cut }))
     }
 }
 
