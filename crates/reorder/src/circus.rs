@@ -65,7 +65,7 @@ impl Circus {
             room: BTreeSet::new(),
             joined: 0,
             memory: Memory::new(capacity),
-            reads: Reads::default(),
+            reads: Reads::new(),
             under: HashMap::new(),
             actions: VecDeque::new(),
             read_ids: 0,
