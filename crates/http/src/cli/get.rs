@@ -83,11 +83,11 @@ impl GetArgs {
     fn targets(&self) -> Result<Vec<(String, PathBuf)>, Fault> {
         if let Some(output) = &self.output {
             let [url] = self.urls.as_slice() else {
-                return Err(Fault::usage("-o names one file; for several URLs use --output-dir".into()));
+                return Err(Fault::usage("-o names one file; for several URLs use --output-dir"));
             };
             if output.as_os_str() == "-" {
                 return Err(Fault::usage(
-                    "-o - cannot work: blocks arrive in any order, and a pipe cannot be verified".into(),
+                    "-o - cannot work: blocks arrive in any order, and a pipe cannot be verified",
                 ));
             }
             parse(url)?;

@@ -127,7 +127,7 @@ impl ServeArgs {
     fn settings(&self) -> Result<ServerSettings, Fault> {
         let bounds = self.bounds.bounds()?;
         if self.rate == Some(Bytes::ZERO) {
-            return Err(Fault::usage("--rate 0B sends nothing; leave it out for no bound".into()));
+            return Err(Fault::usage("--rate 0B sends nothing; leave it out for no bound"));
         }
         let mut engine = self.engine.settings(Mode::Both)?;
         // Every client of a server may wait for the same disk.
