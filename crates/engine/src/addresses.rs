@@ -151,7 +151,7 @@ mod tests {
         let changed = Edition { changed: (now, 0), ..long_ago };
         addresses.of(file, changed, &source, 0);
         assert_eq!(addresses.learnt(), [Event::Written { file, from: 0, upto: u64::MAX }, hole]);
-        assert!(addresses.files[&file].until.is_some(), "it may have been written to");
+        assert!(addresses.files.peek(&file).unwrap().until.is_some(), "it may have been written to");
         addresses.files.get_mut(&file).unwrap().until = Some(Instant::now());
         std::os::unix::fs::FileExt::write_all_at(&backing, &[1; 1 << 20], 0).unwrap();
         backing.sync_all().unwrap();

@@ -106,7 +106,7 @@ impl PolicyOptions {
         parameters.apply(&mut config, preset);
         if parameters.preads && mode != Mode::Prefetch {
             return Err(Fault::usage(
-                "--parameter preads=true is for --mode prefetch; write that, or leave it out".into(),
+                "--parameter preads=true is for --mode prefetch; write that, or leave it out",
             ));
         }
         // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and
@@ -137,13 +137,11 @@ impl PolicyOptions {
                 config.read_max = config.read_max.max(size);
             }
             Prefetch::Auto if mode != Mode::Both => {
-                return Err(Fault::usage(
-                    "--prefetch auto learns from every read, so it needs --mode both".into(),
-                ));
+                return Err(Fault::usage("--prefetch auto learns from every read, so it needs --mode both"));
             }
             Prefetch::Auto if !ahead && adjust_by == AdjustBy::Model => {
                 return Err(Fault::usage(
-                    "--parameter adjust-by=model needs --ahead on; write that, or adjust-by=gradient".into(),
+                    "--parameter adjust-by=model needs --ahead on; write that, or adjust-by=gradient",
                 ));
             }
             Prefetch::Auto => {
@@ -156,9 +154,7 @@ impl PolicyOptions {
             }
         }
         if self.quiet && (!ahead || mode != Mode::Both) {
-            return Err(Fault::usage(
-                "--quiet reads long ahead, so it needs --mode both and --ahead on".into(),
-            ));
+            return Err(Fault::usage("--quiet reads long ahead, so it needs --mode both and --ahead on"));
         }
         if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
             return Err(Fault::usage(format!(

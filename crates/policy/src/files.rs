@@ -50,8 +50,7 @@ impl Files {
             return None;
         }
         let full = self.open.len() >= self.max;
-        let mut oldest = self.expiry.iter();
-        let close = full.then(|| oldest.find(|&file| !in_use(file))).flatten();
+        let close = if full { self.expiry.iter().find(|&file| !in_use(file)) } else { None };
         close.inspect(|&file| self.remove(file));
         self.open.insert(file, Open::default());
         self.keep_until(file, now + self.keep);

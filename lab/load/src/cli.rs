@@ -221,7 +221,7 @@ fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
     let catalogue = Arc::new(a.catalogue.catalogue()?);
     let settings = a.run.settings(Some(length), &class)?;
     if let Some(handler) = handler {
-        handler.check(&catalogue).map_err(|why| Fault::usage(why))?;
+        handler.check(&catalogue).map_err(Fault::usage)?;
     }
     let spec = ClosedSpec { range, pick, random_start: true, connections, seed: a.run.from.seed };
     let own = json!({

@@ -42,11 +42,11 @@ impl SetOptions {
                 )));
             }
             (None, Some(_)) => {
-                return Err(Fault::usage("--members goes with --set, as --set raid0 --members 4".into()));
+                return Err(Fault::usage("--members goes with --set, as --set raid0 --members 4"));
             }
             (None, None) if self.chunk.is_some() => {
                 return Err(Fault::usage(
-                    "--chunk goes with --set, as --set raid0 --members 4 --chunk 512KiB".into(),
+                    "--chunk goes with --set, as --set raid0 --members 4 --chunk 512KiB",
                 ));
             }
             (None, None) => SetSpec { actuators: self.actuators, ..SetSpec::SINGLE },

@@ -96,7 +96,7 @@ impl ConfigArgs {
         }
         if path.is_empty() && !self.words.is_empty() {
             return Err(Fault::usage(
-                "words behind -- are those of one command; name it: --show COMMAND -- OPTIONS".into(),
+                "words behind -- are those of one command; name it: --show COMMAND -- OPTIONS",
             ));
         }
         let mut all = Vec::new();

@@ -278,7 +278,7 @@ fn jobs(scenario: &Scenario, recorded: &[Row]) -> Result<Vec<Job>, Fault> {
         let work = match (&point.arm.best, &point.arm.load_of) {
             (Some(best), _) => {
                 let all = grid::candidates(scenario, &point, best);
-                Work::Best(all.map_err(|why| Fault::usage(why))?)
+                Work::Best(all.map_err(Fault::usage)?)
             }
             (None, Some(arm)) => Work::LoadOf(arm.clone()),
             (None, None) => {

@@ -285,13 +285,11 @@ fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
         )));
     }
     if model.clients == 0 {
-        return Err(Fault::usage("--with clients=0: nobody would ask for anything; give at least 1".into()));
+        return Err(Fault::usage("--with clients=0: nobody would ask for anything; give at least 1"));
     }
     let timing = match model.timing {
         TimingArg::Trace if !timed => {
-            return Err(Fault::usage(
-                "--with timing=trace: this trace has no times; use timing=closed".into(),
-            ));
+            return Err(Fault::usage("--with timing=trace: this trace has no times; use timing=closed"));
         }
         TimingArg::Auto if !timed => Pacing::Closed { clients: model.clients },
         TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: model.time_stretch },
