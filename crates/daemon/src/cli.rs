@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -25,13 +24,13 @@ use crate::parent::{ParentOption, die_with};
 use crate::reload::Reload;
 use crate::settings::DaemonSettings;
 use crate::take_over::{self, Inheritance};
-use crate::{activation, metrics, run};
+use crate::{activation, metrics};
 
 mod observe;
 mod watch;
 
 pub use crate::engine_args::EngineArgs;
-pub use crate::run::RunArgs;
+pub use crate::run::{RunArgs, run_run};
 
 /// Serve shims until SIGTERM or SIGINT. At SIGUSR2 the installed program takes over.
 #[derive(Args, Clone, Debug)]
@@ -120,7 +119,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
             log.display()
         )));
     }
-    args.engine.open_log(&mut settings)?;
+    args.engine.engine.open_log(&mut settings.engine)?;
     // Before the socket is open: while clients read, no disk is idle enough to be probed.
     for disk in settings.engine.survey(None) {
         seekless_output::eprintln!("seekless daemon: {disk}");
@@ -174,15 +173,6 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         own_daemon::remove_folder(&folder);
     }
     Ok(Exit::Ok)
-}
-
-/// `seekless run`: the exit status is the command's own, 128 + n if signal n ended it.
-///
-/// # Errors
-/// The shim is not found, no daemon can be started, or there is no memory or process for the command. (A
-/// command that does not exist or is not executable is status 127 or 126, as in a shell.)
-pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
-    run::run(&args)
 }
 
 pub use observe::{ObserveArgs, run_observe};

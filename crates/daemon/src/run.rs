@@ -63,7 +63,12 @@ pub struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
+/// `seekless run`: the exit status is the command's own, 128 + n if signal n ended it.
+///
+/// # Errors
+/// The shim is not found, no daemon can be started, or there is no memory or process for the command. (A
+/// command that does not exist or is not executable is status 127 or 126, as in a shell.)
+pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
     let shim = args.shim.find()?;
     // Errors in the options are reported here, with their own status, before a daemon is started.
     args.engine.options.settings(PathBuf::new())?;
@@ -81,7 +86,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
             (shared, None)
         }
         Err(_) => {
-            let daemon = OwnDaemon::start(daemon_words(args), args.json.as_deref())?;
+            let daemon = OwnDaemon::start(daemon_words(&args), args.json.as_deref())?;
             (daemon.socket.clone(), Some(daemon))
         }
     };

@@ -15,8 +15,8 @@ pub fn is_good(version: Version, headers: &HeaderMap) -> bool {
     }
 }
 
-/// `uri-host [ ":" port ]` (RFC 3986, 3.2.2): an authority without a user. It may be empty: then the target has
-/// no host.
+/// `uri-host [ ":" port ]` (RFC 3986, 3.2.2): an authority without a user. It may be empty: then the target
+/// has no host.
 fn is_host(text: &[u8]) -> bool {
     let text = std::str::from_utf8(text).ok().filter(|text| !text.contains('@'));
     text.is_some_and(|text| iri_string::validate::authority::<UriSpec>(text).is_ok())

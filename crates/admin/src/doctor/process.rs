@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use seekless_frontend::advice::few_blocked::{WORKERS_MAX, children, few_blocked,
 use seekless_kernel::fstype;
 use seekless_kernel::lsm::Lsm;
 use seekless_kernel::ring;
-use seekless_kernel::topology::MountTable;
+use seekless_kernel::topology::{MountTable, mount_id};
 use seekless_output::write_line;
 use serde::Serialize;
 
@@ -197,10 +197,8 @@ fn answers(dir: &Path, link: &str) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     // O_PATH names the file without asking its file system.
     let Ok(file) = rustix::fs::open(dir.join(link), flags, Mode::empty()) else { return false };
-    let own = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
-    let id = own.lines().find_map(|l| l.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
     let table = MountTable::parse(&fs::read(dir.join("mountinfo")).unwrap_or_default());
-    let mount = id.and_then(|id| table.by_id(id));
+    let mount = mount_id(file.as_fd()).and_then(|id| table.by_id(id));
     mount.is_some_and(|mount| !fstype::is_fuse(&mount.fs_type))
 }
 

@@ -62,7 +62,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     hung_up.set_nonblocking(true).map_err(fault)?;
 
     let mut settings = args.socket.settings(&args.engine)?;
-    args.engine.open_log(&mut settings)?;
+    args.engine.engine.open_log(&mut settings.engine)?;
     let folder = settings.socket.parent().map(Path::to_path_buf);
     let engine = settings.engine.clone();
     let daemon = match args.socket.no_socket {
