@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 
 use clap::Args;
 use rustix::fs::FileType;
@@ -13,12 +14,12 @@ use seekless_output::JsonOption;
 
 use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
 use crate::batch::{self, BATCH_PATHS, Batch};
-use crate::entries::Entries;
+use crate::entries::entries;
 use crate::look::{By, Found, Look};
 use crate::pipe::{PAGE, Pipe};
 use crate::sequence::{At, Limits};
 use crate::summary::Tally;
-use crate::walk::{From, List};
+use crate::walk::{Given, List};
 
 /// Bytes read of a list, or written of one, by one system call.
 const BUFFER: usize = 64 << 10;
@@ -119,7 +120,7 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
         Err(e) => return Err(Fault::failed(format!("standard output cannot be written: {e}"))),
         Ok(()) => {}
     }
-    if let Some(e) = list.broken() {
+    if let Some(e) = list.broken {
         return Err(Fault::failed(format!("the list cannot be read to its end: {e}")));
     }
     if tally.failures > 0 {
@@ -256,12 +257,12 @@ pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
 ///
 /// # Errors
 /// Standard input cannot be used.
-pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
+pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<Given, Fault> {
     if !paths.is_empty() {
-        return Ok(From::Arguments(paths.into_iter()));
+        return Ok(Box::new(paths.into_iter().map(|path| Ok(path.into_vec()))));
     }
     let stdin = BufReader::with_capacity(BUFFER, File::from(standard(io::stdin())?));
-    Ok(From::Stream(Entries::new(Box::new(stdin), end)))
+    Ok(Box::new(entries(stdin, end)))
 }
 
 /// A standard stream without the buffer of the standard library.
