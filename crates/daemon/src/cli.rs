@@ -141,12 +141,11 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let mut reports = Reports::of(&args.reports);
     loop {
         let pause = reports.pause();
-        let replaced = daemon.hand_over().is_done();
+        let replaced = daemon.hand_over.is_done();
         let pause = if replaced { pause } else { manager.at_most(pause) };
         let pause = reload.as_ref().map_or(pause, |reload| reload.at_most(pause));
         let look = || {
-            daemon.hand_over().is_done() != replaced
-                || reload.as_ref().is_some_and(|r| r.asked() && !replaced)
+            daemon.hand_over.is_done() != replaced || reload.as_ref().is_some_and(|r| r.asked() && !replaced)
         };
         if daemon.wait_unless(pause, look) {
             break;
@@ -154,7 +153,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         if let Some(reload) = &mut reload {
             reload.go_on(&daemon, &mut manager);
         }
-        if daemon.hand_over().is_done() {
+        if daemon.hand_over.is_done() {
             // The other daemon answers there, and talks to the service manager.
             metrics = None;
         } else {
@@ -163,7 +162,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         reports.go_on(&daemon);
     }
-    if !daemon.hand_over().is_done() {
+    if !daemon.hand_over.is_done() {
         manager.stopping();
     }
     drop(metrics);

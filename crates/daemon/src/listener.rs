@@ -38,10 +38,10 @@ pub(crate) struct Listener {
     at_path: Option<AtPath>,
     at_twin: Option<OwnedFd>,
     /// The key with which this daemon proves its identity at the twin.
-    key: Option<Key>,
+    pub(crate) key: Option<Key>,
     others_allowed: bool,
     /// Whether the service manager made the socket at the path.
-    activated: bool,
+    pub(crate) activated: bool,
 }
 
 /// Inode number that no socket file has.
@@ -158,21 +158,11 @@ impl Listener {
         Some((at_path.socket.as_fd(), self.at_twin.as_ref().map(AsFd::as_fd)))
     }
 
-    /// Whether the service manager made the socket at the path.
-    pub(crate) fn is_activated(&self) -> bool {
-        self.activated
-    }
-
     /// Leaves the path to the daemon that has taken over.
     pub(crate) fn disown(&self) {
         if let Some(at_path) = &self.at_path {
             at_path.inode.store(NOT_OURS, Ordering::Relaxed);
         }
-    }
-
-    /// The key with which this daemon proves its identity at the twin.
-    pub(crate) fn key(&self) -> Option<Key> {
-        self.key
     }
 
     /// All listening sockets.

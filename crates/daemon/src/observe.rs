@@ -99,7 +99,8 @@ impl Counts<ObserveReport> {
 
 /// The open door. Dropping it closes it.
 pub(crate) struct Door {
-    volumes: Arc<[Volume]>,
+    /// The folders observed.
+    pub(crate) volumes: Arc<[Volume]>,
     engine: Engine,
     counts: Arc<Counts<ObserveReport>>,
     /// Devices whose files must be forgotten.
@@ -130,11 +131,11 @@ impl Door {
         let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
         let hearing = Hearing::open(devices, by).map_err(unavailable)?;
         let by = ObserveReport {
-            attachment: hearing.attachment().name().into(),
+            attachment: hearing.attachment.name().into(),
             folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
             ..ObserveReport::default()
         };
-        let (engine, counts) = (daemon.shared().engine.clone(), Arc::new(Counts::new(by)));
+        let (engine, counts) = (daemon.shared.engine.clone(), Arc::new(Counts::new(by)));
         let stop = Arc::new(AtomicBool::new(false));
         let (search, searches) = bounded(SEARCHES_MAX);
         let (answer, answers) = bounded(SEARCHES_MAX);
@@ -143,11 +144,11 @@ impl Door {
         let listener = Listener {
             hearing,
             reads: Reads::new(page_bytes()),
-            processes: Processes::new(daemon.shared().callers.clone()),
+            processes: Processes::new(daemon.shared.callers.clone()),
             table: Table::default(),
             engine: engine.clone(),
-            passing: daemon.shared().passing.clone(),
-            limits: daemon.shared().limits.clone(),
+            passing: daemon.shared.passing.clone(),
+            limits: daemon.shared.limits.clone(),
             counts: counts.clone(),
             search,
             answers,
@@ -163,11 +164,6 @@ impl Door {
         let counts = door.counts.clone();
         daemon.show(Box::new(move || DoorReport::Observe(counts.report())));
         Ok(door)
-    }
-
-    /// The folders observed.
-    pub(crate) fn volumes(&self) -> &[Volume] {
-        &self.volumes
     }
 
     /// Closes every file of these volumes, so that their file systems can be unmounted. Files that are still

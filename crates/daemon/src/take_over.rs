@@ -168,8 +168,7 @@ impl HandOver {
     pub(crate) fn offer(&self, client: &Client, listener: &Listener, ring: u8) -> bool {
         let Some((socket, twin)) = listener.offered() else { return false };
         let metrics = self.shared.metrics.get().map(AsFd::as_fd);
-        let at_path =
-            if listener.is_activated() { TakeOverStep::ActivatedSocket } else { TakeOverStep::Socket };
+        let at_path = if listener.activated { TakeOverStep::ActivatedSocket } else { TakeOverStep::Socket };
         let with = [(at_path, Some(socket)), (TakeOverStep::Twin, twin), (TakeOverStep::Metrics, metrics)];
         let sent = with
             .into_iter()

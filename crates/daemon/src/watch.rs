@@ -70,7 +70,8 @@ pub(crate) struct WatchSettings {
 /// The open door. Dropping it closes it.
 pub(crate) struct Door {
     group: Group,
-    folders: Arc<Folders>,
+    /// The folders watched, as given to the kernel.
+    pub(crate) folders: Arc<Folders>,
     scope: Scope,
     announcer: Arc<Announcer>,
     stop: Arc<AtomicBool>,
@@ -90,11 +91,11 @@ impl Door {
     ) -> Result<Door, Fault> {
         let folders = Arc::new(Folders::find(&settings.dirs, settings.scope)?);
         let group = Group::new().map_err(|why| unavailable(why, None))?;
-        let keep = daemon.shared().settings.engine.open_after_use();
+        let keep = daemon.shared.settings.engine.open_after_use();
         let announcer = Arc::new(Announcer {
             group: group.clone(),
-            settings: daemon.shared().settings.clone(),
-            engine: daemon.shared().engine.clone(),
+            settings: daemon.shared.settings.clone(),
+            engine: daemon.shared.engine.clone(),
             registry: Arc::new(crate::blocked_calls::Registry::new(
                 settings.answer_within,
                 settings.held_max,
@@ -103,7 +104,7 @@ impl Door {
             followed: Mutex::new(FilesUsed::new(keep)),
             folders: folders.clone(),
             pauses: Pauses::of(folders.devs(), keep),
-            limits: daemon.shared().limits.clone(),
+            limits: daemon.shared.limits.clone(),
             counts: Counts::new(WatchReport { restarts, ..WatchReport::default() }),
         });
         let beats = Arc::new(Beats::new(settings.threads));
@@ -138,11 +139,6 @@ impl Door {
         let announcer = door.announcer.clone();
         daemon.show(Box::new(move || DoorReport::Watch(announcer.report())));
         Ok(door)
-    }
-
-    /// The folders watched, as given to the kernel.
-    pub(crate) fn folders(&self) -> &Folders {
-        &self.folders
     }
 
     /// Stops all events and releases all readers. Takes no longer than the system calls it makes.

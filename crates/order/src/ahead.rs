@@ -184,7 +184,8 @@ pub(crate) struct Ahead<C: Consumer> {
     refaults: Option<Refaults>,
     /// At the last check: bytes that the kernel had counted as read again, and bytes that had been read.
     again: (u64, u64),
-    sums: AheadSummary,
+    /// The counts so far.
+    pub(crate) sums: AheadSummary,
     /// The daemon that reads, if it is not this thread.
     daemon: Option<Daemon>,
     next_number: u32,
@@ -441,11 +442,6 @@ impl<C: Consumer> Ahead<C> {
             true => None,
             false => self.under_way.iter().position(|file| file.ready && file.whole),
         }
-    }
-
-    /// The counts so far.
-    pub(crate) fn sums(&self) -> AheadSummary {
-        self.sums
     }
 
     /// The consumer itself.

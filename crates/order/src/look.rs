@@ -93,8 +93,10 @@ pub(crate) struct Device {
 /// The file systems known so far.
 pub(crate) struct Look {
     topology: Topology,
-    by: By,
-    devices: Vec<Device>,
+    /// What to sort by.
+    pub(crate) by: By,
+    /// All known file systems.
+    pub(crate) devices: Vec<Device>,
     by_number: HashMap<u64, usize>,
     disks: Vec<Dev>,
     /// For each disk, where parts with heads of their own begin, in sectors; without the first part.
@@ -127,11 +129,6 @@ impl Look {
         self.parts.get(disk).is_some_and(|starts| !starts.is_empty())
     }
 
-    /// What to sort by.
-    pub(crate) fn by(&self) -> By {
-        self.by
-    }
-
     /// Looks up a path, following symlinks. `sorts`: it is ordered; otherwise it stays where it is listed.
     ///
     /// # Errors
@@ -153,12 +150,6 @@ impl Look {
     /// A file system by its index.
     pub(crate) fn device(&self, index: usize) -> &Device {
         &self.devices[index]
-    }
-
-    /// All known file systems.
-    #[cfg(feature = "cli")]
-    pub(crate) fn devices(&self) -> &[Device] {
-        &self.devices
     }
 
     fn placed(&mut self, path: &Path, by_address: bool) -> Result<(Place, usize, u64, u64), String> {

@@ -85,7 +85,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
             scheduler::advice(disk)
         );
     }
-    for volume in door.volumes() {
+    for volume in &*door.volumes {
         seekless_output::eprintln!("seekless observe: observing {}", volume.path.display());
     }
     let mut reports = Reports::of(&args.reports);

@@ -34,7 +34,7 @@ pub(crate) struct Folders {
     folders: Vec<Folder>,
     scope: Scope,
     /// Mounts below a folder, which the mark does not cover.
-    below: Vec<PathBuf>,
+    pub(crate) below: Vec<PathBuf>,
 }
 
 impl Folders {
@@ -118,11 +118,6 @@ impl Folders {
     /// `st_dev` of each folder.
     pub(crate) fn devs(&self) -> impl Iterator<Item = u64> {
         self.folders.iter().map(|f| f.dev)
-    }
-
-    /// Mounts below the folders that are not watched.
-    pub(crate) fn below(&self) -> &[PathBuf] {
-        &self.below
     }
 
     /// Whether the file, on the file system with this `st_dev`, is inside. `false` if that is not known.

@@ -93,10 +93,10 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
 }
 
 fn announce(door: &Door) {
-    for dir in door.folders().paths() {
+    for dir in door.folders.paths() {
         seekless_output::eprintln!("seekless watch: watching {}", dir.display());
     }
-    for below in door.folders().below() {
+    for below in &door.folders.below {
         seekless_output::eprintln!(
             "seekless watch: {} is a separate mount and not watched; name it on the command line too",
             below.display()

@@ -199,7 +199,7 @@ impl Procedure {
         let options = self.options;
         match &mut self.stage {
             Stage::Rotation(r) => {
-                let Some(turn) = r.outcome() else { return };
+                let Some(turn) = r.outcome else { return };
                 if turn.is_none() && r.slow() && self.rotation_tries < ROTATION_TRIES {
                     // As slow as a disk that turns, but irregular: perhaps the host was late too often.
                     self.rotation_tries += 1;
@@ -212,9 +212,9 @@ impl Procedure {
                 let place = options.sectors * 3 / 5 + shift(&options);
                 self.stage = Stage::Overhead(Overhead::new(place, options.block, turn));
             }
-            Stage::Overhead(o) if o.uneven() => self.fail(Unmeasurable::LateHost),
+            Stage::Overhead(o) if o.uneven => self.fail(Unmeasurable::LateHost),
             Stage::Overhead(o) => {
-                let Some(overhead) = o.outcome() else { return };
+                let Some(overhead) = o.outcome else { return };
                 self.overhead = overhead;
                 self.stage = Stage::Rates(Rates::new(options, self.turn));
             }
