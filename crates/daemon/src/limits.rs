@@ -30,8 +30,8 @@ const BELIEVED: Duration = Duration::from_millis(500);
 /// Cache time of the disks under a file system; these change more rarely.
 const STACK_BELIEVED: Duration = Duration::from_secs(5);
 
-/// Maximum number of cached processes, cgroups and devices. Beyond it, those not used for longest are looked up
-/// again.
+/// Maximum number of cached processes, cgroups and devices. Beyond it, those not used for longest are looked
+/// up again.
 const KNOWN_MAX: usize = 4096;
 
 /// Maximum number of queued lookups. Beyond it a process stays unknown, and reads for itself.

@@ -145,8 +145,8 @@ fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> i
     }
 }
 
-/// All devices and chunks from this object, type and offset on. The kernel keeps each of the three in its range
-/// and compares them as one key, so items before the first are skipped.
+/// All devices and chunks from this object, type and offset on. The kernel keeps each of the three in its
+/// range and compares them as one key, so items before the first are skipped.
 fn all_from((object, kind, offset): (u64, u32, u64)) -> btrfs_ioctl_search_key {
     btrfs_ioctl_search_key {
         tree_id: BTRFS_CHUNK_TREE_OBJECTID.into(),
@@ -198,8 +198,8 @@ fn number_of(path: &Path) -> Option<Dev> {
 fn uuid(file: impl AsFd) -> io::Result<String> {
     // SAFETY: the structure has only integers, of which each may be zero.
     let mut info: btrfs_ioctl_fs_info_args = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open for the whole call; `info` is the structure that the request writes, all of
-    // it plain integers.
+    // SAFETY: the descriptor is open for the whole call; `info` is the structure that the request writes, all
+    // of it plain integers.
     done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), BTRFS_IOC_FS_INFO as _, &raw mut info) })?;
     let hex: String = info.fsid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];

@@ -32,8 +32,8 @@ use super::volume::Volume;
 use crate::counts::Counts;
 use crate::watch::scope::path_of;
 
-/// Maximum number of remembered handles, about 150 bytes each. The kernel reports every file opened on the file
-/// system.
+/// Maximum number of remembered handles, about 150 bytes each. The kernel reports every file opened on the
+/// file system.
 const HANDLES_MAX: usize = 16_384;
 
 /// Maximum number of files that wait for a walk. Beyond it a file is unknown until its next search.

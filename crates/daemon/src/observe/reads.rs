@@ -24,8 +24,8 @@ const AROUND: u64 = 64 << 10;
 /// kernel's read-ahead, of which one page in 16 is reported.
 const WINDOW: u64 = 256 << 10;
 
-/// Maximum number of calls remembered to distinguish their later events from new calls. Beyond it the oldest is
-/// forgotten, and counts twice if it is still in progress.
+/// Maximum number of calls remembered to distinguish their later events from new calls. Beyond it the oldest
+/// is forgotten, and counts twice if it is still in progress.
 const CALLS_MAX: usize = 8192;
 
 /// Maximum number of runs of one file that are compared with a read. Beyond it the read starts a run of its
