@@ -109,7 +109,7 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
     if !counts(args.server.units.as_deref()) {
         let message = "systemd does not run here; start the server as `seekless run -- CMD`, or set LD_PRELOAD and \
                        SEEKLESS_SOCKET where it is started";
-        return Err(Fault::new(Exit::Missing, message));
+        return Err(Fault::missing(message));
     }
     ours_or_nothing(&path)?;
     if let Some(folder) = path.parent() {
@@ -133,7 +133,7 @@ pub fn run_enable(args: EnableArgs) -> Result<Exit, Fault> {
 pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
     if !counts(args.units.as_deref()) {
         let message = "systemd does not run here; take LD_PRELOAD away where the server is started";
-        return Err(Fault::new(Exit::Missing, message));
+        return Err(Fault::missing(message));
     }
     let path = place(args.service, args.units.as_deref());
     if !ours_or_nothing(&path)? {
@@ -158,7 +158,7 @@ pub fn run_disable(args: DisableArgs) -> Result<Exit, Fault> {
 fn believed(shim: &Path) -> Result<(), Fault> {
     trust::is_only_ours(shim).map_err(|e| {
         let mend = "install it where only root may write, such as /usr/local/lib/seekless";
-        Fault::new(Exit::Permission, format!("the shim {} is not used: {e}; {mend}", shim.display()))
+        Fault::permission(format!("the shim {} is not used: {e}; {mend}", shim.display()))
     })
 }
 
@@ -178,18 +178,14 @@ fn ours_or_nothing(path: &Path) -> Result<bool, Fault> {
         Err(e) => return Err(fault("cannot look at", path, &e)),
         Ok(meta) if meta.is_file() => {}
         Ok(_) => {
-            return Err(Fault::new(
-                Exit::Failed,
-                format!("{} is not a file; it is left alone", path.display()),
-            ));
+            return Err(Fault::failed(format!("{} is not a file; it is left alone", path.display())));
         }
     }
     let text = fs::read_to_string(path).map_err(|e| fault("cannot read", path, &e))?;
     if text.starts_with(MARK) {
         return Ok(true);
     }
-    let message = format!("{} was not written by `seekless enable`; it is left alone", path.display());
-    Err(Fault::new(Exit::Failed, message))
+    Err(Fault::failed(format!("{} was not written by `seekless enable`; it is left alone", path.display())))
 }
 
 /// The text. systemd reads `%` as a specifier, and a quote would end the value. `filtered`: the unit has a
@@ -201,10 +197,7 @@ fn drop_in(shim: &Path, socket: &Path, filtered: bool) -> Result<String, Fault> 
             path.to_str().filter(|t| t.starts_with('/') && !t.contains(['"', '\\', '\n', ' ', ':', '$']));
         let text = text.map(|t| t.replace('%', "%%"));
         text.ok_or_else(|| {
-            Fault::new(
-                Exit::Usage,
-                format!("{} cannot stand in a unit: write a plain absolute path", path.display()),
-            )
+            Fault::usage(format!("{} cannot stand in a unit: write a plain absolute path", path.display()))
         })
     };
     let (shim, socket) = (plain(shim)?, plain(socket)?);

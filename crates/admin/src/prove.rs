@@ -192,10 +192,9 @@ impl Kind {
 fn possible(args: &ProveArgs) -> Result<(), Fault> {
     if args.at_most() < 2 * args.measure.block {
         let least = (2 * args.measure.block).as_secs_f64();
-        let what = format!(
+        return Err(Fault::usage(format!(
             "--for is shorter than two blocks, one without Seekless and one with it; write {least} s or more"
-        );
-        return Err(Fault::new(Exit::Usage, what));
+        )));
     }
     Ok(())
 }
@@ -236,7 +235,7 @@ fn measure(name: &'static str, args: &ProveArgs) -> Result<Exit, Fault> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())
-            .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
+            .map_err(|e| Fault::failed(format!("cannot watch for signals: {e}")))?;
     }
     seekless_output::eprintln!(
         "seekless {name}: without and with Seekless in turn, {:.0} s each, until it is certain: {:.1} min at most",
@@ -292,24 +291,25 @@ fn leave_as(socket: &Path, leave: Leave) -> Result<(), Fault> {
 
 /// The disks whose time can be read; an error of one line if there is nothing to measure.
 fn measurable(found: &StatusReport) -> Result<Vec<String>, Fault> {
-    let missing = |message: &str| Err(Fault::new(Exit::Missing, message));
     if found.watch.is_some() {
-        return missing(
+        return Err(Fault::missing(
             "the kernel does not tell `watch` how much a read took, so nothing can be measured there; preload the server: seekless run",
-        );
+        ));
     }
     if !matches!(found.mode.as_str(), "both" | "serialise") {
-        return missing("in this mode shims report no reads; start the daemon with --mode both");
+        return Err(Fault::missing("in this mode shims report no reads; start the daemon with --mode both"));
     }
     if taken(found).1 == 0 {
-        return missing(
+        return Err(Fault::missing(
             "no server has reported a read to this daemon yet, and `observe` has seen none; `seekless doctor` says whether it is hooked",
-        );
+        ));
     }
     let disks: Vec<String> =
         found.disks.iter().map(|d| d.name.clone()).filter(|d| disk_s(d).is_some()).collect();
     if disks.is_empty() {
-        return missing("this daemon serves no disk whose busy time the kernel counts (/sys/block/*/stat)");
+        return Err(Fault::missing(
+            "this daemon serves no disk whose busy time the kernel counts (/sys/block/*/stat)",
+        ));
     }
     Ok(disks)
 }

@@ -34,21 +34,15 @@ pub fn run_release(args: ReleaseArgs) -> Result<Exit, Fault> {
             Fault::new(exit, format!("{}: {error}; name a folder of the file system", dir.display()))
         })?;
         control::release(&socket, about.dev()).map_err(|error| match error {
-            AskError::Silent(_) => Fault::new(
-                Exit::Failed,
-                format!(
-                    "{}: a read there has not ended yet, or its daemon hangs; try again, or see what \
+            AskError::Silent(_) => Fault::failed(format!(
+                "{}: a read there has not ended yet, or its daemon hangs; try again, or see what \
                      seekless top shows of its disk",
-                    dir.display()
-                ),
-            ),
-            AskError::NobodyThere(..) => Fault::new(
-                Exit::Missing,
-                format!(
-                    "no daemon answers at {}, so none keeps a file open there; name another daemon with --socket",
-                    socket.display()
-                ),
-            ),
+                dir.display()
+            )),
+            AskError::NobodyThere(..) => Fault::missing(format!(
+                "no daemon answers at {}, so none keeps a file open there; name another daemon with --socket",
+                socket.display()
+            )),
             error => error.into(),
         })?;
     }

@@ -60,7 +60,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
     }
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let message = "the screen needs a terminal; `seekless top --once` and `--json` need none";
-        return Err(Fault::new(Exit::Missing, message));
+        return Err(Fault::missing(message));
     }
     // Before the screen changes, so that a missing daemon gives an error line and no flicker.
     let mut screen = Screen {
@@ -71,7 +71,7 @@ pub fn run_top(args: TopArgs) -> Result<Exit, Fault> {
         shown: Shown { files: args.files, ..Shown::default() },
     };
     screen.look()?;
-    let fault = |e: io::Error| Fault::new(Exit::Failed, format!("the terminal cannot be used: {e}"));
+    let fault = |e: io::Error| Fault::failed(format!("the terminal cannot be used: {e}"));
     let mut terminal = ratatui::try_init().map_err(fault)?;
     let ended = screen.show(&mut terminal);
     ratatui::restore();

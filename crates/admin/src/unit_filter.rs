@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 /// Where systemd looks for units. The first one wins; drop-ins of all of them count.
 const FOLDERS: [&str; 6] = [
@@ -159,14 +159,13 @@ impl UnitFilter {
                 "{unit} has a filter of system calls that would end it when the shim calls {calls}; nothing was done: let it \
                  allow them first (systemctl edit {unit}: [Service] SystemCallFilter={calls}), {instead}"
             );
-            return Some(Fault::new(Exit::Failed, what));
+            return Some(Fault::failed(what));
         }
         self.no_socket.then(|| {
-            let what = format!(
+            Fault::failed(format!(
                 "{unit} may not connect to the daemon's socket; nothing was done: add AF_UNIX to its \
                  RestrictAddressFamilies=, and @network-io to its SystemCallFilter= if that is set, {instead}"
-            );
-            Fault::new(Exit::Failed, what)
+            ))
         })
     }
 }

@@ -3,7 +3,7 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The smallest page of memory, bytes; larger ones are a multiple of it. The kernel reads and counts files in
 /// pages, so sizes are whole ones.
@@ -13,7 +13,8 @@ pub const PAGE_BYTES: u64 = 4096;
 ///
 /// Written and read with a unit: `2MiB`, `512 KiB`, `64GiB` (powers of 1024) or `146GB`, `500 MB`, `8kB`
 /// (powers of 1000), `0B`, or a bare number of bytes. Letter case of the unit does not matter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(try_from = "Written")]
 pub struct Bytes(pub u64);
 
 impl Bytes {
@@ -117,32 +118,22 @@ impl FromStr for Bytes {
     }
 }
 
-impl Serialize for Bytes {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_u64(self.0)
-    }
+/// Bytes as they are written: a whole number of them, or text with a unit.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a size such as \"2MiB\" or a whole number of bytes")]
+enum Written {
+    Number(u64),
+    Text(String),
 }
 
-/// Reads either a whole number of bytes or text with a unit.
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Bytes, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = Bytes;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as \"2MiB\" or a whole number of bytes")
-            }
-            fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Bytes, E> {
-                Ok(Bytes(v))
-            }
-            fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Bytes, E> {
-                u64::try_from(v).map(Bytes).map_err(|_| E::custom("a size cannot be negative"))
-            }
-            fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Bytes, E> {
-                v.parse().map_err(E::custom)
-            }
+impl TryFrom<Written> for Bytes {
+    type Error = ParseBytesError;
+
+    fn try_from(written: Written) -> Result<Bytes, ParseBytesError> {
+        match written {
+            Written::Number(bytes) => Ok(Bytes(bytes)),
+            Written::Text(text) => text.parse(),
         }
-        d.deserialize_any(Visitor)
     }
 }
 

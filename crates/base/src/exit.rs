@@ -37,4 +37,29 @@ impl Fault {
     pub fn new(exit: Exit, message: impl Into<String>) -> Fault {
         Fault { exit, message: message.into() }
     }
+
+    /// A check did not hold, or the work could not be done.
+    pub fn failed(message: impl Into<String>) -> Fault {
+        Fault::new(Exit::Failed, message)
+    }
+
+    /// The command line, or a file named on it, is wrong.
+    pub fn usage(message: impl Into<String>) -> Fault {
+        Fault::new(Exit::Usage, message)
+    }
+
+    /// The user may not do this.
+    pub fn permission(message: impl Into<String>) -> Fault {
+        Fault::new(Exit::Permission, message)
+    }
+
+    /// Something that the work needs is in use.
+    pub fn busy(message: impl Into<String>) -> Fault {
+        Fault::new(Exit::Busy, message)
+    }
+
+    /// Something that the work needs is not there.
+    pub fn missing(message: impl Into<String>) -> Fault {
+        Fault::new(Exit::Missing, message)
+    }
 }

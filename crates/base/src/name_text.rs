@@ -4,6 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 
+use crate::escape::is_unsafe_to_print;
+
 /// A name as text without control characters: they, a backslash, a space at either end and what is no UTF-8
 /// are `\xHH`, byte by byte. No name can end a line or reach a terminal as a command.
 ///
@@ -17,7 +19,7 @@ pub fn name_to_text(name: &[u8]) -> String {
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
             let edge = c == ' ' && (at == 0 || at == last);
-            let plain = !(c.is_control() || is_format(c) || c == '\\' || edge);
+            let plain = !(is_unsafe_to_print(c) || c == '\\' || edge);
             if plain {
                 text.push(c)
             } else {
@@ -29,11 +31,6 @@ pub fn name_to_text(name: &[u8]) -> String {
         at += chunk.invalid().len();
     }
     text
-}
-
-/// Characters that end a line or turn its direction without being control characters.
-fn is_format(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn hex(text: &mut String, bytes: &[u8]) {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap::{Args, Subcommand};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_program::LogFormat;
 
 /// The other program.
@@ -73,10 +73,9 @@ impl LaboratoryCommand {
         let words = self.into_args();
         let of = words.first().map_or(String::new(), |word| format!(" {}", word.to_string_lossy()));
         let missing = |why: &str| {
-            let message = format!(
+            Fault::missing(format!(
                 "`{PROGRAM}{of}` {why}: install the package {PROGRAM} (in a checkout: cargo build --release -p {PROGRAM})"
-            );
-            Fault::new(Exit::Missing, message)
+            ))
         };
         let Some(program) = places().find(|program| program.is_file()) else {
             return missing("is not installed");
@@ -89,7 +88,7 @@ impl LaboratoryCommand {
         if error.kind() == ErrorKind::NotFound {
             return missing("cannot be started");
         }
-        Fault::new(Exit::Failed, format!("{}: {error}", program.display()))
+        Fault::failed(format!("{}: {error}", program.display()))
     }
 }
 

@@ -154,7 +154,7 @@ fn calls<'a>(text: &'a str, name: &str) -> Vec<(&'a str, &'a str)> {
 
 /// The words of the variable that the call ends with.
 fn words_of_variable(call: &str, before: &str) -> Vec<String> {
-    let name = call.trim_end_matches(')').rsplit(',').next().unwrap_or_default().trim();
+    let name = call.trim_end_matches(')').rsplit([',', '(']).next().unwrap_or_default().trim();
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
         return Vec::new();
     }
@@ -182,10 +182,14 @@ fn log_lines(sources: &[(PathBuf, String)]) -> BTreeSet<String> {
     all
 }
 
+/// What makes the error that ends a command. `usage` and `missing` are also closures of that name.
+const ENDINGS: [&str; 7] =
+    ["Fault::new", "Fault::failed", "Fault::permission", "Fault::busy", "fault", "usage", "missing"];
+
 fn endings(sources: &[(PathBuf, String)]) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for (path, text) in sources {
-        for name in ["Fault::new", "fault", "usage", "missing"] {
+        for name in ENDINGS {
             for (call, before) in calls(text, name) {
                 let found = messages(call);
                 all.extend(if found.is_empty() { words_of_variable(call, before) } else { found });
@@ -300,9 +304,9 @@ fn each_row_says_what_it_means_and_what_to_do() {
 #[test]
 fn messages_are_found_in_source() {
     let source = "tracing::warn!(path = %p, \"user {uid} has \\\n   written {n:?} {{x}}\");\n\
-        let what = format!(\"no such {kind} here\");\n return Err(Fault::new(Exit::Usage, what));";
+        let what = format!(\"no such {kind} here\");\n return Err(Fault::usage(what));";
     let (call, _) = calls(source, "tracing::warn!")[0];
     assert_eq!(messages(call), ["user … has written … {x}"]);
-    let (call, before) = calls(source, "Fault::new")[0];
+    let (call, before) = calls(source, "Fault::usage")[0];
     assert_eq!(words_of_variable(call, before), ["no such … here"]);
 }

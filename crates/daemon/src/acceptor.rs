@@ -140,7 +140,7 @@ impl Acceptor {
             frame_limiter: Mutex::new(FrameLimiter::default()),
             file_sets,
             hand_over: hand_over.clone(),
-            key: listener.key(),
+            key: listener.key,
             wishes: wish,
             wake,
             connections: Default::default(),
@@ -366,7 +366,7 @@ impl Acceptor {
 
     /// Has deferred connections closed if their users' threads have room again.
     fn close_deferred(&mut self) {
-        for _ in 0..self.deferred.len().min(TO_CLOSE_MAX) {
+        for _ in 0..self.deferred.held.min(TO_CLOSE_MAX) {
             let Some((uid, socket)) = self.deferred.take() else { return };
             self.dismiss(uid, socket);
         }
@@ -411,7 +411,7 @@ impl Acceptor {
         }
         match step {
             TakeOverStep::Ask => {
-                let ring = self.front.rings.as_ref().map_or(0, |rings| lock(rings).last_number());
+                let ring = self.front.rings.as_ref().map_or(0, |rings| lock(rings).last_number);
                 let offered = self.hand_over.offer(client, &self.listener, ring);
                 if offered { Ok(()) } else { Err(RefuseReason::Kind) }
             }

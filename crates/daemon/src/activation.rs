@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::net::SocketAddrUnix;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::{fdpass, service};
 
 /// A listening socket that was passed, and its path.
@@ -25,37 +25,36 @@ pub(crate) struct Activated {
 /// # Errors
 /// Not a listening socket, not the one that was asked for, or several sockets.
 pub(crate) fn socket(asked: Option<&Path>, mode: Option<u32>) -> Result<Option<Activated>, Fault> {
-    let usage = |message: String| Err(Fault::new(Exit::Usage, message));
     let mut all = service::passed().map_err(|error| {
-        Fault::new(Exit::Failed, format!("cannot take the sockets that systemd passes (LISTEN_FDS): {error}"))
+        Fault::failed(format!("cannot take the sockets that systemd passes (LISTEN_FDS): {error}"))
     })?;
     let Some(passed) = all.pop() else { return Ok(None) };
     if !all.is_empty() {
         let count = all.len() + 1;
-        return usage(format!(
+        return Err(Fault::usage(format!(
             "systemd passes {count} sockets; the daemon takes one: leave one ListenSequentialPacket="
-        ));
+        )));
     }
     let unit = passed.name;
     let path = path_of(passed.socket.as_fd());
     let Some(path) = path.filter(|_| fdpass::listens(passed.socket.as_fd())) else {
-        return usage(format!(
+        return Err(Fault::usage(format!(
             "what systemd passes by {unit} is not a listening packet socket with a path; write \
              ListenSequentialPacket=PATH there, without Accept=yes"
-        ));
+        )));
     };
     if let Some(asked) = asked.filter(|asked| !same(asked, &path)) {
-        return usage(format!(
+        return Err(Fault::usage(format!(
             "{unit} listens at {}, and --socket or SEEKLESS_SOCKET says {}; leave that out, or change \
              ListenSequentialPacket=",
             path.display(),
             asked.display()
-        ));
+        )));
     }
     if mode.is_some() {
-        return usage(format!(
+        return Err(Fault::usage(format!(
             "the socket is that of {unit}; write SocketMode= there instead of --socket-mode"
-        ));
+        )));
     }
     Ok(Some(Activated { path, socket: passed.socket }))
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -25,13 +24,13 @@ use crate::parent::{ParentOption, die_with};
 use crate::reload::Reload;
 use crate::settings::DaemonSettings;
 use crate::take_over::{self, Inheritance};
-use crate::{activation, metrics, run};
+use crate::{activation, metrics};
 
 mod observe;
 mod watch;
 
 pub use crate::engine_args::EngineArgs;
-pub use crate::run::RunArgs;
+pub use crate::run::{RunArgs, run_run};
 
 /// Serve shims until SIGTERM or SIGINT. At SIGUSR2 the installed program takes over.
 #[derive(Args, Clone, Debug)]
@@ -115,10 +114,12 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     if let (Some(_), Some(log)) = (&inherited, decisions)
         && let Err(error) = take_over::set_aside(log)
     {
-        let what = format!("cannot rename {}: {error}; choose another file for --decisions", log.display());
-        return Err(Fault::new(Exit::Failed, what));
+        return Err(Fault::failed(format!(
+            "cannot rename {}: {error}; choose another file for --decisions",
+            log.display()
+        )));
     }
-    args.engine.open_log(&mut settings)?;
+    args.engine.engine.open_log(&mut settings.engine)?;
     // Before the socket is open: while clients read, no disk is idle enough to be probed.
     for disk in settings.engine.survey(None) {
         seekless_output::eprintln!("seekless daemon: {disk}");
@@ -140,12 +141,11 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
     let mut reports = Reports::of(&args.reports);
     loop {
         let pause = reports.pause();
-        let replaced = daemon.hand_over().is_done();
+        let replaced = daemon.hand_over.is_done();
         let pause = if replaced { pause } else { manager.at_most(pause) };
         let pause = reload.as_ref().map_or(pause, |reload| reload.at_most(pause));
         let look = || {
-            daemon.hand_over().is_done() != replaced
-                || reload.as_ref().is_some_and(|r| r.asked() && !replaced)
+            daemon.hand_over.is_done() != replaced || reload.as_ref().is_some_and(|r| r.asked() && !replaced)
         };
         if daemon.wait_unless(pause, look) {
             break;
@@ -153,7 +153,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         if let Some(reload) = &mut reload {
             reload.go_on(&daemon, &mut manager);
         }
-        if daemon.hand_over().is_done() {
+        if daemon.hand_over.is_done() {
             // The other daemon answers there, and talks to the service manager.
             metrics = None;
         } else {
@@ -162,7 +162,7 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         }
         reports.go_on(&daemon);
     }
-    if !daemon.hand_over().is_done() {
+    if !daemon.hand_over.is_done() {
         manager.stopping();
     }
     drop(metrics);
@@ -172,15 +172,6 @@ pub fn run_daemon(args: DaemonArgs) -> Result<Exit, Fault> {
         own_daemon::remove_folder(&folder);
     }
     Ok(Exit::Ok)
-}
-
-/// `seekless run`: the exit status is the command's own, 128 + n if signal n ended it.
-///
-/// # Errors
-/// The shim is not found, no daemon can be started, or there is no memory or process for the command. (A
-/// command that does not exist or is not executable is status 127 or 126, as in a shell.)
-pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
-    run::run(&args)
 }
 
 pub use observe::{ObserveArgs, run_observe};
@@ -311,5 +302,5 @@ fn stop_on_signals(daemon: &Daemon) -> Result<(), Fault> {
 }
 
 fn unwatched(error: io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("cannot watch for signals: {error}"))
+    Fault::failed(format!("cannot watch for signals: {error}"))
 }

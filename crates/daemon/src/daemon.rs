@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_engine::Engine;
 use seekless_frontend::status::StatusReport;
 use seekless_policy::StreamConfig;
@@ -32,10 +32,12 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// A running daemon. Dropping it stops it.
 pub struct Daemon {
-    shared: Shared,
+    /// What another door shares with this one.
+    pub(crate) shared: Shared,
     stop: UnixStream,
     statistics: Sender<Ask>,
-    hand_over: HandOver,
+    /// What this daemon hands over if another takes its place.
+    pub(crate) hand_over: HandOver,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -122,11 +124,6 @@ impl Daemon {
         self.stop.try_clone()
     }
 
-    /// What another door shares with this one.
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
     /// Adds another door to the statistics; only the first call counts.
     pub(crate) fn show(&self, report: ReportDoor) {
         let _ = self.shared.door.set(report);
@@ -142,11 +139,6 @@ impl Daemon {
     pub(crate) fn asker(&self) -> impl Fn() -> Option<StatusReport> + Send + Sync + 'static {
         let statistics = self.statistics.clone();
         move || state_of(&statistics)
-    }
-
-    /// What this daemon hands over if another takes its place.
-    pub(crate) fn hand_over(&self) -> &HandOver {
-        &self.hand_over
     }
 
     /// Waits until the daemon has ended, or for this long. Returns whether it has ended.
@@ -179,7 +171,7 @@ impl Drop for Daemon {
 }
 
 fn no_threads(error: io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("cannot start the daemon's threads: {error}; check ulimit -u"))
+    Fault::failed(format!("cannot start the daemon's threads: {error}; check ulimit -u"))
 }
 
 fn state_of(statistics: &Sender<Ask>) -> Option<StatusReport> {

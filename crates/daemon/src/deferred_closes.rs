@@ -25,15 +25,11 @@ const PAIRS_MAX: usize = 64;
 pub(crate) struct DeferredCloses {
     /// The end where connections go in, and the end where they come out.
     pairs: Vec<(OwnedFd, OwnedFd)>,
-    held: usize,
+    /// Number of connections kept.
+    pub(crate) held: usize,
 }
 
 impl DeferredCloses {
-    /// Number of connections kept.
-    pub(crate) fn len(&self) -> usize {
-        self.held
-    }
-
     /// Keeps a connection of this user.
     ///
     /// # Errors
@@ -92,7 +88,7 @@ mod tests {
             deferred.put(uid, ours).unwrap();
             ends.push(theirs);
         }
-        assert_eq!(deferred.len(), 500);
+        assert_eq!(deferred.held, 500);
         assert!(deferred.pairs.len() < 10, "{} pairs", deferred.pairs.len());
         for (uid, end) in ends.iter().enumerate() {
             let (of, connection) = deferred.take().unwrap();
@@ -100,6 +96,6 @@ mod tests {
             fdpass::send(connection.as_fd(), b"x", None).unwrap();
             assert_eq!(fdpass::receive(end.as_fd(), &mut [0; 4]).unwrap().length, 1, "the very same");
         }
-        assert!(deferred.take().is_none() && deferred.len() == 0);
+        assert!(deferred.take().is_none() && deferred.held == 0);
     }
 }

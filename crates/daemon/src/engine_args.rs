@@ -36,11 +36,6 @@ impl EngineArgs {
         self.queue.apply(&mut settings.engine.policy);
         Ok(settings)
     }
-
-    /// Begins the decision log if `--decisions` is given. Call it once a process: it truncates the file.
-    pub(crate) fn open_log(&self, settings: &mut DaemonSettings) -> Result<(), Fault> {
-        self.engine.open_log(&mut settings.engine)
-    }
 }
 
 #[cfg(test)]

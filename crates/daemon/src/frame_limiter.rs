@@ -51,7 +51,7 @@ struct User {
 pub(crate) struct FrameLimiter {
     users: HashMap<u32, User>,
     /// Times that a user was muted.
-    muted: u64,
+    pub(crate) muted: u64,
 }
 
 impl FrameLimiter {
@@ -79,11 +79,6 @@ impl FrameLimiter {
     /// Whether this user is muted now.
     pub(crate) fn is_muted(&self, uid: u32, now: Instant) -> bool {
         self.users.get(&uid).and_then(|user| user.muted_until).is_some_and(|until| now < until)
-    }
-
-    /// Times that a user was muted.
-    pub(crate) fn muted(&self) -> u64 {
-        self.muted
     }
 
     /// Forgets what has expired. Must be called once in a while.
@@ -114,7 +109,7 @@ mod tests {
         assert!(limiter.is_muted(33, at(2_099)) && !limiter.is_muted(33, at(2_100)));
         limiter.tick(at(2_100));
         assert!(limiter.users.is_empty());
-        assert_eq!(limiter.muted(), 1);
+        assert_eq!(limiter.muted, 1);
     }
 
     #[test]

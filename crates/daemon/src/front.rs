@@ -72,7 +72,7 @@ impl Front {
             return;
         }
         let mut limiter = lock(&self.frame_limiter);
-        if limiter.count(uid, weight, Instant::now()) && limiter.muted() == 1 {
+        if limiter.count(uid, weight, Instant::now()) && limiter.muted == 1 {
             tracing::warn!(
                 "user {uid} sends too many invalid frames; it is not read for a while. Further cases are only counted (users_muted)"
             );
@@ -142,10 +142,10 @@ impl Front {
 
     /// Publishes counters that are kept elsewhere.
     pub(crate) fn publish(&self) {
-        let muted = lock(&self.frame_limiter).muted();
+        let muted = lock(&self.frame_limiter).muted;
         let rings = self.rings.as_ref().map(|rings| {
             let rings = lock(rings);
-            (rings.now() as u64, rings.counts(), rings.dropped())
+            (rings.now() as u64, rings.counts, rings.dropped())
         });
         self.count(|c| {
             c.connections_now = self.connections.load(Ordering::Acquire) as u64;

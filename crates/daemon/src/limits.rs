@@ -8,7 +8,7 @@
 //! The cgroups of a process are read from `/proc`, which may have to wait for other processes that change
 //! cgroups. So a thread does that. Its results are cached for [`BELIEVED`].
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use seekless_engine::lock;
+use lru::LruCache;
+use seekless_engine::{lock, recent};
 use seekless_kernel::cgroup::io::{IoGroups, devices_under};
 use seekless_kernel::cgroup::membership;
 use seekless_kernel::topology::{Dev, Topology};
@@ -29,7 +30,8 @@ const BELIEVED: Duration = Duration::from_millis(500);
 /// Cache time of the disks under a file system; these change more rarely.
 const STACK_BELIEVED: Duration = Duration::from_secs(5);
 
-/// Maximum number of cached processes, cgroups and devices. Beyond it, all are looked up again.
+/// Maximum number of cached processes, cgroups and devices. Beyond it, those not used for longest are looked
+/// up again.
 const KNOWN_MAX: usize = 4096;
 
 /// Maximum number of queued lookups. Beyond it a process stays unknown, and reads for itself.
@@ -55,12 +57,12 @@ enum Look {
     Stack(Dev),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Known {
     /// Devices on which each process is limited.
-    processes: HashMap<u32, (Devices, Instant)>,
+    processes: LruCache<u32, (Devices, Instant)>,
     /// Devices under each file system.
-    stacks: HashMap<Dev, (Devices, Instant)>,
+    stacks: LruCache<Dev, (Devices, Instant)>,
     asked: HashSet<Look>,
 }
 
@@ -86,8 +88,9 @@ impl Limits {
     fn of(groups: IoGroups) -> io::Result<Arc<Limits>> {
         let (looks, todo) = bounded(LOOKS_MAX);
         let none = !groups.exist();
-        let looker = Arc::new(Mutex::new(Looker { groups, found: HashMap::new() }));
-        let limits = Arc::new(Limits { none, known: Mutex::default(), looks, looker });
+        let looker = Arc::new(Mutex::new(Looker { groups, found: recent(KNOWN_MAX) }));
+        let known = Known { processes: recent(KNOWN_MAX), stacks: recent(KNOWN_MAX), asked: HashSet::new() };
+        let limits = Arc::new(Limits { none, known: Mutex::new(known), looks, looker });
         if !none {
             let of = Arc::downgrade(&limits);
             let run = move || run(&of, &todo);
@@ -148,9 +151,9 @@ impl Limits {
         known.asked.remove(&look);
         let now = Instant::now();
         match look {
-            Look::Process(pid) => keep(&mut known.processes, pid, found, now),
-            Look::Stack(dev) => keep(&mut known.stacks, dev, found, now),
-        }
+            Look::Process(pid) => known.processes.put(pid, (found, now)),
+            Look::Stack(dev) => known.stacks.put(dev, (found, now)),
+        };
     }
 }
 
@@ -185,21 +188,6 @@ impl Known {
     }
 }
 
-fn keep<K: std::hash::Hash + Eq>(
-    known: &mut HashMap<K, (Devices, Instant)>,
-    of: K,
-    found: Devices,
-    now: Instant,
-) {
-    if known.len() >= KNOWN_MAX && !known.contains_key(&of) {
-        known.retain(|_, (_, since)| now.saturating_duration_since(*since) < BELIEVED);
-        if known.len() >= KNOWN_MAX {
-            known.clear();
-        }
-    }
-    known.insert(of, (found, now));
-}
-
 fn run(limits: &std::sync::Weak<Limits>, looks: &Receiver<Look>) {
     // The sender is in the upgraded value, and is dropped with it.
     while let Ok(look) = looks.recv() {
@@ -213,7 +201,7 @@ fn run(limits: &std::sync::Weak<Limits>, looks: &Receiver<Look>) {
 struct Looker {
     groups: IoGroups,
     /// Results by the text that names a process's cgroups, because many processes have the same.
-    found: HashMap<String, (Devices, Instant)>,
+    found: LruCache<String, (Devices, Instant)>,
 }
 
 impl Looker {
@@ -235,7 +223,7 @@ impl Looker {
             return found.clone();
         }
         let found = Devices::new(self.groups.limited(&membership));
-        keep(&mut self.found, membership, found.clone(), now);
+        self.found.put(membership, (found.clone(), now));
         found
     }
 }

@@ -38,10 +38,10 @@ pub(crate) struct Listener {
     at_path: Option<AtPath>,
     at_twin: Option<OwnedFd>,
     /// The key with which this daemon proves its identity at the twin.
-    key: Option<Key>,
+    pub(crate) key: Option<Key>,
     others_allowed: bool,
     /// Whether the service manager made the socket at the path.
-    activated: bool,
+    pub(crate) activated: bool,
 }
 
 /// Inode number that no socket file has.
@@ -80,9 +80,9 @@ impl Listener {
         let _locked = lock_folder(path);
         let running = || {
             let at = path.display();
-            let text =
-                format!("a daemon already listens at {at}; stop it, or give this one another --socket");
-            Err(Fault::new(Exit::Busy, text))
+            Err(Fault::busy(format!(
+                "a daemon already listens at {at}; stop it, or give this one another --socket"
+            )))
         };
         match fdpass::connect(Address::Path(&name)) {
             Ok(daemon) if !is_dead(daemon.as_fd()) => return running(),
@@ -98,10 +98,9 @@ impl Listener {
         let socket = socketfile::listen(&name, BACKLOG, mode).map_err(|e| match e {
             Errno::ADDRINUSE => {
                 let at = path.display();
-                let text = format!(
+                Fault::busy(format!(
                     "{at} is in the way and is not a dead socket; remove it, or choose another --socket"
-                );
-                Fault::new(Exit::Busy, text)
+                ))
             }
             other => io_error(other.into()),
         })?;
@@ -159,21 +158,11 @@ impl Listener {
         Some((at_path.socket.as_fd(), self.at_twin.as_ref().map(AsFd::as_fd)))
     }
 
-    /// Whether the service manager made the socket at the path.
-    pub(crate) fn is_activated(&self) -> bool {
-        self.activated
-    }
-
     /// Leaves the path to the daemon that has taken over.
     pub(crate) fn disown(&self) {
         if let Some(at_path) = &self.at_path {
             at_path.inode.store(NOT_OURS, Ordering::Relaxed);
         }
-    }
-
-    /// The key with which this daemon proves its identity at the twin.
-    pub(crate) fn key(&self) -> Option<Key> {
-        self.key
     }
 
     /// All listening sockets.

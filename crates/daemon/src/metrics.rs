@@ -103,7 +103,7 @@ pub(crate) fn serve(
     let ask = daemon.asker();
     let server = MetricsServer::start_with(address, inherited, Arc::new(move || ask().map(observation)))?;
     if let Ok(socket) = server.listener() {
-        daemon.hand_over().with_metrics(socket.into());
+        daemon.hand_over.with_metrics(socket.into());
     }
     seekless_output::eprintln!("{command}: metrics at http://{}/metrics", server.address());
     Ok(Some(server))

@@ -48,7 +48,7 @@ use reads::{Inode, Reads, Seen};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_engine::{Devices, Engine, Reported, ends_within, lock};
 use seekless_frontend::advice::unavailable;
 use seekless_frontend::status::ObserveReport;
@@ -99,7 +99,8 @@ impl Counts<ObserveReport> {
 
 /// The open door. Dropping it closes it.
 pub(crate) struct Door {
-    volumes: Arc<[Volume]>,
+    /// The folders observed.
+    pub(crate) volumes: Arc<[Volume]>,
     engine: Engine,
     counts: Arc<Counts<ObserveReport>>,
     /// Devices whose files must be forgotten.
@@ -122,18 +123,19 @@ impl Door {
         devices.sort_unstable();
         devices.dedup();
         if devices.len() > DEVICES_MAX {
-            let what =
-                format!("the folders lie on {} file systems; name at most {DEVICES_MAX}", devices.len());
-            return Err(Fault::new(Exit::Usage, what));
+            return Err(Fault::usage(format!(
+                "the folders lie on {} file systems; name at most {DEVICES_MAX}",
+                devices.len()
+            )));
         }
         let claims = devices.iter().map(|&dev| claim(dev)).collect::<Result<_, Fault>>()?;
         let hearing = Hearing::open(devices, by).map_err(unavailable)?;
         let by = ObserveReport {
-            attachment: hearing.attachment().name().into(),
+            attachment: hearing.attachment.name().into(),
             folders: volumes.iter().map(|v| v.path.display().to_string()).collect(),
             ..ObserveReport::default()
         };
-        let (engine, counts) = (daemon.shared().engine.clone(), Arc::new(Counts::new(by)));
+        let (engine, counts) = (daemon.shared.engine.clone(), Arc::new(Counts::new(by)));
         let stop = Arc::new(AtomicBool::new(false));
         let (search, searches) = bounded(SEARCHES_MAX);
         let (answer, answers) = bounded(SEARCHES_MAX);
@@ -142,11 +144,11 @@ impl Door {
         let listener = Listener {
             hearing,
             reads: Reads::new(page_bytes()),
-            processes: Processes::new(daemon.shared().callers.clone()),
+            processes: Processes::new(daemon.shared.callers.clone()),
             table: Table::default(),
             engine: engine.clone(),
-            passing: daemon.shared().passing.clone(),
-            limits: daemon.shared().limits.clone(),
+            passing: daemon.shared.passing.clone(),
+            limits: daemon.shared.limits.clone(),
             counts: counts.clone(),
             search,
             answers,
@@ -154,8 +156,7 @@ impl Door {
             stop: stop.clone(),
         };
         let mut door = Door { volumes, engine, counts, forget, stop, threads: Vec::new(), _claims: claims };
-        let no_thread =
-            |e: io::Error| Fault::new(Exit::Failed, format!("cannot start a thread: {e}; check ulimit -u"));
+        let no_thread = |e: io::Error| Fault::failed(format!("cannot start a thread: {e}; check ulimit -u"));
         let find = move || finder.run(&searches, &answer);
         door.threads.push(thread::Builder::new().name("finder".into()).spawn(find).map_err(no_thread)?);
         let listen = move || listener.run();
@@ -163,11 +164,6 @@ impl Door {
         let counts = door.counts.clone();
         daemon.show(Box::new(move || DoorReport::Observe(counts.report())));
         Ok(door)
-    }
-
-    /// The folders observed.
-    pub(crate) fn volumes(&self) -> &[Volume] {
-        &self.volumes
     }
 
     /// Closes every file of these volumes, so that their file systems can be unmounted. Files that are still
@@ -200,12 +196,11 @@ impl Drop for Door {
 /// Locks the file for observing this device. It is in the state folder, where no other user can create, open
 /// or lock anything. The empty file stays, because a removed one could be locked twice.
 fn claim(dev: (u32, u32)) -> Result<File, Fault> {
-    let folder = made_folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
+    let folder = made_folder().map_err(|e| Fault::permission(e.to_string()))?;
     let path = folder.join(format!("observe-{}:{}.lock", dev.0, dev.1));
     let fault = |e: io::Error| {
         let (dev, at) = (format!("{}:{}", dev.0, dev.1), path.display());
-        Fault::new(
-            Exit::Failed,
+        Fault::failed(
             format!(
                 "cannot claim the file system {dev}: {at}: {e}; set SEEKLESS_STATE to a folder of root's"
             ) + &lsm::hint(&e),
@@ -215,10 +210,10 @@ fn claim(dev: (u32, u32)) -> Result<File, Fault> {
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| fault(e.into()))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file.into()),
-        Err(Errno::WOULDBLOCK) => Err(Fault::new(
-            Exit::Busy,
-            format!("another seekless observe has the file system {}:{}; end it first", dev.0, dev.1),
-        )),
+        Err(Errno::WOULDBLOCK) => Err(Fault::busy(format!(
+            "another seekless observe has the file system {}:{}; end it first",
+            dev.0, dev.1
+        ))),
         Err(e) => Err(fault(e.into())),
     }
 }

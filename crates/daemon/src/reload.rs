@@ -58,7 +58,7 @@ impl Reload {
     pub(crate) fn go_on(&mut self, daemon: &Daemon, manager: &mut ServiceManager) {
         if self.asked.swap(false, Ordering::Relaxed) && self.starting.is_none() {
             manager.reloading();
-            match start(&daemon.shared().settings.socket) {
+            match start(&daemon.shared.settings.socket) {
                 Ok(new) => self.starting = Some((new, Instant::now())),
                 Err(error) => {
                     tracing::warn!(%error, "cannot start the new daemon; this one goes on");
@@ -67,7 +67,7 @@ impl Reload {
             }
         }
         let Some((new, since)) = &self.starting else { return };
-        if daemon.hand_over().is_done() {
+        if daemon.hand_over.is_done() {
             // It runs on without us.
             self.starting = None;
             return;

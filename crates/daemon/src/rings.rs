@@ -72,11 +72,12 @@ pub(crate) struct Rings {
     /// it open.
     shown_for: Duration,
     users: HashMap<u32, User>,
-    last_number: u8,
+    /// The last number given to a ring.
+    pub(crate) last_number: u8,
     /// The user whose turn was last.
     last_turn: u32,
     warned: bool,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 impl Rings {
@@ -95,11 +96,6 @@ impl Rings {
         }
     }
 
-    /// The last number given to a ring.
-    pub(crate) fn last_number(&self) -> u8 {
-        self.last_number
-    }
-
     /// Whether there is a ring to empty.
     pub(crate) fn any(&self) -> bool {
         self.users.values().any(|user| user.ring.is_some())
@@ -108,10 +104,6 @@ impl Rings {
     /// Number of rings.
     pub(crate) fn now(&self) -> usize {
         self.users.values().filter(|user| user.ring.is_some()).count()
-    }
-
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
     }
 
     /// Number of records that did not fit into rings. Producers write these counts, so the sum saturates.
@@ -302,17 +294,17 @@ mod tests {
         assert!(report(&a, FILE, 1) && report(&b, FILE, 2));
         let mut heard = Vec::new();
         rings.take_all(now, |r| heard.push(r.offset));
-        assert_eq!((heard, rings.counts().unknown), (vec![1], 1));
+        assert_eq!((heard, rings.counts.unknown), (vec![1], 1));
         // Reported files stay shown; others are forgotten.
         let (soon, late) = (now + SHOWN_FOR / 2, now + SHOWN_FOR);
         assert!(report(&a, FILE, 3));
         rings.take_all(soon, |_| ());
         assert!(report(&a, FILE, 4));
         rings.take_all(late, |_| ());
-        assert_eq!(rings.counts().unknown, 1);
+        assert_eq!(rings.counts.unknown, 1);
         assert!(report(&a, FILE, 5));
         rings.take_all(late + SHOWN_FOR, |_| ());
-        assert_eq!(rings.counts().unknown, 2);
+        assert_eq!(rings.counts.unknown, 2);
         // At most this many shown files are remembered.
         for ino in 0..3 * FilesUsed::MAX as u64 {
             rings.shown(1, FileId { dev: 1, ino }, late);
@@ -338,7 +330,7 @@ mod tests {
             assert!(report(&good, FILE, u64::from(round)));
             let mut heard = Vec::new();
             rings.take_all(now, |r| heard.push(r.offset));
-            assert_eq!((heard, rings.counts().replaced), (vec![u64::from(round)], u64::from(round)));
+            assert_eq!((heard, rings.counts.replaced), (vec![u64::from(round)], u64::from(round)));
             assert_eq!(rings.number(2, now), 0, "not at once");
             let next = rings.number(2, now + WITHOUT_FOR);
             assert!(next != 0 && next != number);
@@ -390,7 +382,7 @@ mod tests {
         let (soon, late) = (now + SILENT_FOR / 2, now + SILENT_FOR);
         assert_eq!(rings.number(1000, soon), 0);
         assert!(rings.ring(1000, soon).unwrap().is_none());
-        assert_eq!(rings.counts().refused, 2);
+        assert_eq!(rings.counts.refused, 2);
         // A user that reports keeps its place.
         let kept = rings.number(0, soon);
         for uid in 1000..1000 + USERS_MAX as u32 - 1 {

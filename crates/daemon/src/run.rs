@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_frontend::advice::few_blocked::few_blocked_of;
 use seekless_frontend::control;
 use seekless_frontend::own_daemon::OwnDaemon;
@@ -63,13 +63,18 @@ pub struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
+/// `seekless run`: the exit status is the command's own, 128 + n if signal n ended it.
+///
+/// # Errors
+/// The shim is not found, no daemon can be started, or there is no memory or process for the command. (A
+/// command that does not exist or is not executable is status 127 or 126, as in a shell.)
+pub fn run_run(args: RunArgs) -> Result<ExitCode, Fault> {
     let shim = args.shim.find()?;
     // Errors in the options are reported here, with their own status, before a daemon is started.
     args.engine.options.settings(PathBuf::new())?;
     // Before anything is started, so that no signal is lost.
     let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot watch for signals: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot watch for signals: {e}")))?;
     let shared = args.at.path()?;
     let (socket, daemon) = match control::settings(&shared) {
         Ok(settings) => {
@@ -81,7 +86,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
             (shared, None)
         }
         Err(_) => {
-            let daemon = OwnDaemon::start(daemon_words(args), args.json.as_deref())?;
+            let daemon = OwnDaemon::start(daemon_words(&args), args.json.as_deref())?;
             (daemon.socket.clone(), Some(daemon))
         }
     };
@@ -105,10 +110,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
                 io::ErrorKind::NotFound => 127,
                 io::ErrorKind::PermissionDenied => 126,
                 _ => {
-                    return Err(Fault::new(
-                        Exit::Failed,
-                        format!("cannot start {}: {error}", program.display()),
-                    ));
+                    return Err(Fault::failed(format!("cannot start {}: {error}", program.display())));
                 }
             };
             seekless_output::eprintln!("seekless run: cannot start {}: {error}", program.display());
@@ -134,8 +136,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     handle.close();
     let _ = relay.join();
     drop(daemon);
-    let status =
-        status.map_err(|e| Fault::new(Exit::Failed, format!("waiting for the command failed: {e}")))?;
+    let status = status.map_err(|e| Fault::failed(format!("waiting for the command failed: {e}")))?;
     Ok(ExitCode::from(exit_code(status)))
 }
 

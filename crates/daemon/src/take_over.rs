@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_frontend::control::{AskError, Conversation};
 use seekless_kernel::{fdpass, service};
 use seekless_wire::{FRAME_BYTES_MAX, Frame, TakeOverStep, WAIT_MS_MAX};
@@ -68,11 +68,10 @@ pub(crate) fn ask(path: &Path, mode: u32) -> Result<Option<Inheritance<'_>>, Fau
     };
     let (theirs, ours) = (conversation.peer()?.uid, rustix::process::geteuid().as_raw());
     if theirs != ours {
-        let what = format!(
+        return Err(Fault::permission(format!(
             "the daemon at {} is of user {theirs}; only one of the same user takes over from it",
             path.display()
-        );
-        return Err(Fault::new(Exit::Permission, what));
+        )));
     }
     conversation.send(Frame::TakeOver { step: TakeOverStep::Ask, ring: 0 })?;
     let (mut socket, mut activated, mut twin, mut metrics) = (None, false, None, None);
@@ -99,12 +98,11 @@ pub(crate) fn ask(path: &Path, mode: u32) -> Result<Option<Inheritance<'_>>, Fau
 }
 
 fn refused(path: &Path) -> Fault {
-    let what = format!(
+    Fault::busy(format!(
         "the daemon at {} does not hand over: it is older, belongs to run, watch or observe, or hands over to \
          another already; stop it first",
         path.display()
-    );
-    Fault::new(Exit::Busy, what)
+    ))
 }
 
 impl Inheritance<'_> {
@@ -170,8 +168,7 @@ impl HandOver {
     pub(crate) fn offer(&self, client: &Client, listener: &Listener, ring: u8) -> bool {
         let Some((socket, twin)) = listener.offered() else { return false };
         let metrics = self.shared.metrics.get().map(AsFd::as_fd);
-        let at_path =
-            if listener.is_activated() { TakeOverStep::ActivatedSocket } else { TakeOverStep::Socket };
+        let at_path = if listener.activated { TakeOverStep::ActivatedSocket } else { TakeOverStep::Socket };
         let with = [(at_path, Some(socket)), (TakeOverStep::Twin, twin), (TakeOverStep::Metrics, metrics)];
         let sent = with
             .into_iter()

@@ -570,8 +570,7 @@ impl Body {
 
     /// The I/O priority of the process of a connection.
     fn priority_of(&self, mark: u64) -> IoPriority {
-        let pid = self.connections.get(&mark).map_or(0, |connection| connection.pid);
-        self.front.engine.priority_of(pid)
+        self.front.engine.priority_of(self.pid_of(mark))
     }
 
     /// Requests a file set for a connection. In a mode that serves no call there is none.

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_engine::{FilesUsed, ends_within};
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::fanotify::{Group, Scope, Unavailable};
@@ -70,7 +70,8 @@ pub(crate) struct WatchSettings {
 /// The open door. Dropping it closes it.
 pub(crate) struct Door {
     group: Group,
-    folders: Arc<Folders>,
+    /// The folders watched, as given to the kernel.
+    pub(crate) folders: Arc<Folders>,
     scope: Scope,
     announcer: Arc<Announcer>,
     stop: Arc<AtomicBool>,
@@ -90,11 +91,11 @@ impl Door {
     ) -> Result<Door, Fault> {
         let folders = Arc::new(Folders::find(&settings.dirs, settings.scope)?);
         let group = Group::new().map_err(|why| unavailable(why, None))?;
-        let keep = daemon.shared().settings.engine.open_after_use();
+        let keep = daemon.shared.settings.engine.open_after_use();
         let announcer = Arc::new(Announcer {
             group: group.clone(),
-            settings: daemon.shared().settings.clone(),
-            engine: daemon.shared().engine.clone(),
+            settings: daemon.shared.settings.clone(),
+            engine: daemon.shared.engine.clone(),
             registry: Arc::new(crate::blocked_calls::Registry::new(
                 settings.answer_within,
                 settings.held_max,
@@ -103,7 +104,7 @@ impl Door {
             followed: Mutex::new(FilesUsed::new(keep)),
             folders: folders.clone(),
             pauses: Pauses::of(folders.devs(), keep),
-            limits: daemon.shared().limits.clone(),
+            limits: daemon.shared.limits.clone(),
             counts: Counts::new(WatchReport { restarts, ..WatchReport::default() }),
         });
         let beats = Arc::new(Beats::new(settings.threads));
@@ -118,10 +119,7 @@ impl Door {
         };
         // Threads first, because readers wait for them from the first mark on.
         let no_thread = |e: io::Error| {
-            Fault::new(
-                Exit::Failed,
-                format!("cannot start the threads that answer events: {e}; check ulimit -u"),
-            )
+            Fault::failed(format!("cannot start the threads that answer events: {e}; check ulimit -u"))
         };
         for index in 0..settings.threads {
             let (announcer, beats, stop) = (door.announcer.clone(), beats.clone(), stop.clone());
@@ -141,11 +139,6 @@ impl Door {
         let announcer = door.announcer.clone();
         daemon.show(Box::new(move || DoorReport::Watch(announcer.report())));
         Ok(door)
-    }
-
-    /// The folders watched, as given to the kernel.
-    pub(crate) fn folders(&self) -> &Folders {
-        &self.folders
     }
 
     /// Stops all events and releases all readers. Takes no longer than the system calls it makes.
@@ -173,30 +166,23 @@ impl Drop for Door {
 fn unavailable(why: Unavailable, dir: Option<&Path>) -> Fault {
     let instead = "preload the shim instead: seekless run -- CMD";
     match (why, dir) {
-        (Unavailable::NotPermitted, _) => Fault::new(
-            Exit::Permission,
+        (Unavailable::NotPermitted, _) => Fault::permission(
             format!(
                 "watching needs root (CAP_SYS_ADMIN outside any user namespace); become root, or {instead}"
             ) + &seekless_kernel::lsm::hint(&std::io::ErrorKind::PermissionDenied.into()),
         ),
-        (Unavailable::NotSupported, None) => Fault::new(
-            Exit::Missing,
-            format!(
-                "this kernel has no pre-content events (it takes Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS); {instead}"
-            ),
-        ),
-        (Unavailable::NotSupported, Some(dir)) => Fault::new(
-            Exit::Missing,
-            format!(
-                "the file system of {}{} or this kernel (before 6.14) does not support pre-content events; ext4, xfs \
+        (Unavailable::NotSupported, None) => Fault::missing(format!(
+            "this kernel has no pre-content events (it takes Linux 6.14 with CONFIG_FANOTIFY_ACCESS_PERMISSIONS); {instead}"
+        )),
+        (Unavailable::NotSupported, Some(dir)) => Fault::missing(format!(
+            "the file system of {}{} or this kernel (before 6.14) does not support pre-content events; ext4, xfs \
                  and btrfs do; {instead}",
-                dir.display(),
-                scope::fs_type(dir).map(|t| format!(" ({t})")).unwrap_or_default(),
-            ),
-        ),
+            dir.display(),
+            scope::fs_type(dir).map(|t| format!(" ({t})")).unwrap_or_default(),
+        )),
         (Unavailable::Other(error), dir) => {
             let place = dir.map(|d| format!(" {}", d.display())).unwrap_or_default();
-            Fault::new(Exit::Failed, format!("cannot watch{place}: {error}; {instead}"))
+            Fault::failed(format!("cannot watch{place}: {error}; {instead}"))
         }
     }
 }

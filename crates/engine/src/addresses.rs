@@ -7,14 +7,17 @@
 //! For the file system, data written to a hole is a hole until it is written back, up to half a minute after
 //! the file changed. So a file with holes that has just changed is asked for again after a moment.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 
+use lru::LruCache;
 use seekless_kernel::extents::{ExtentMap, extents};
 use seekless_kernel::prefetch::Source;
 use seekless_kernel::residency::page_bytes;
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::{Event, FileId};
+
+use crate::recent;
 
 /// Maximum number of cached files with their maps: 7 MB if every file has 72 extents.
 pub(crate) const FILES_MAX: usize = 4096;
@@ -43,44 +46,39 @@ pub struct Edition {
 struct Known {
     edition: Edition,
     map: ExtentMap,
-    used: u64,
     /// When the map expires.
     until: Option<Instant>,
 }
 
 /// Maps of the files used most recently.
-#[derive(Default)]
 pub(crate) struct Addresses {
-    files: HashMap<FileId, Known>,
-    clock: u64,
+    files: LruCache<FileId, Known>,
     /// Open files whose holes were reported.
     holed: HashSet<FileId>,
     learnt: Vec<Event>,
 }
 
 impl Addresses {
+    pub(crate) fn new() -> Addresses {
+        Addresses { files: recent(FILES_MAX), holed: HashSet::new(), learnt: Vec::new() }
+    }
+
     /// The disk address of the file's byte at `offset`, as the file system reports it.
     pub(crate) fn of(&mut self, file: FileId, edition: Edition, source: &Source, offset: u64) -> Option<u64> {
-        self.clock += 1;
-        let clock = self.clock;
         let believed = |k: &&mut Known| k.until.is_none_or(|until| Instant::now() < until);
         let known = self.files.get_mut(&file).filter(|k| k.edition == edition && k.map.covers(offset));
         let known = known.filter(believed);
         match known {
-            Some(known) => {
-                known.used = clock;
-                known.map.address_of(offset)
-            }
+            Some(known) => known.map.address_of(offset),
             None => {
                 // If there is no map, cache an empty one, so that the file system is not asked again.
                 let map = extents(source, offset).unwrap_or_else(|_| ExtentMap::new(Vec::new(), 0, u64::MAX));
                 let address = map.address_of(offset);
-                self.make_room();
-                let same = self.files.get(&file).is_some_and(|known| known.edition == edition);
+                let same = self.files.peek(&file).is_some_and(|known| known.edition == edition);
                 self.learn(file, edition.size, &map, same);
                 let changes = !map.holes().is_empty() && has_just_changed(edition);
                 let until = changes.then(|| Instant::now() + again());
-                self.files.insert(file, Known { edition, map, used: clock, until });
+                self.files.put(file, Known { edition, map, until });
                 address
             }
         }
@@ -113,23 +111,13 @@ impl Addresses {
     /// Forgets the holes of a closed file.
     pub(crate) fn close(&mut self, file: FileId) {
         if self.holed.remove(&file) {
-            self.files.remove(&file);
+            self.files.pop(&file);
         }
     }
 
     /// Forgets all maps: the file system has moved its files.
     pub(crate) fn forget(&mut self) {
         self.files.clear();
-    }
-
-    /// If full, forgets the eighth of the maps that was used longest ago.
-    fn make_room(&mut self) {
-        if self.files.len() < FILES_MAX {
-            return;
-        }
-        let mut used: Vec<u64> = self.files.values().map(|k| k.used).collect();
-        let (_, &mut threshold, _) = used.select_nth_unstable(FILES_MAX / 8);
-        self.files.retain(|_, k| k.used > threshold);
     }
 }
 
@@ -146,7 +134,7 @@ mod tests {
 
     #[test]
     fn holes_are_told_once_and_anew_when_the_file_changes() {
-        let (mut addresses, file) = (Addresses::default(), FileId { dev: 1, ino: 1 });
+        let (mut addresses, file) = (Addresses::new(), FileId { dev: 1, ino: 1 });
         let backing = tempfile::tempfile().unwrap();
         backing.set_len(4 << 20).unwrap();
         let source = Source::own(backing.try_clone().unwrap().into());
@@ -163,7 +151,7 @@ mod tests {
         let changed = Edition { changed: (now, 0), ..long_ago };
         addresses.of(file, changed, &source, 0);
         assert_eq!(addresses.learnt(), [Event::Written { file, from: 0, upto: u64::MAX }, hole]);
-        assert!(addresses.files[&file].until.is_some(), "it may have been written to");
+        assert!(addresses.files.peek(&file).unwrap().until.is_some(), "it may have been written to");
         addresses.files.get_mut(&file).unwrap().until = Some(Instant::now());
         std::os::unix::fs::FileExt::write_all_at(&backing, &[1; 1 << 20], 0).unwrap();
         backing.sync_all().unwrap();
@@ -178,7 +166,7 @@ mod tests {
 
     #[test]
     fn files_remembered_are_bounded() {
-        let mut addresses = Addresses::default();
+        let mut addresses = Addresses::new();
         let source = Source::own(tempfile::tempfile().unwrap().into());
         let edition = Edition { size: 1, changed: (0, 0) };
         for ino in 0..(2 * FILES_MAX as u64) {
@@ -186,6 +174,6 @@ mod tests {
             assert!(addresses.files.len() <= FILES_MAX);
         }
         let newest = FileId { dev: 1, ino: 2 * FILES_MAX as u64 - 1 };
-        assert!(addresses.files.contains_key(&newest));
+        assert!(addresses.files.contains(&newest));
     }
 }

@@ -75,7 +75,8 @@ pub struct Devices {
     readers: Vec<DiskThread>,
     /// Final counters of the disk threads that ended when this was closed.
     ended: Vec<(String, Arc<Mutex<Snapshot>>)>,
-    all: AllDisks,
+    /// The state that the readers share.
+    pub(crate) all: AllDisks,
     /// The reader of each disk, and the disk's [`sequence`]; `None` is the common queue.
     by_disk: HashMap<Option<Dev>, (usize, u64)>,
     /// When the mount table was last searched for disks that are gone.
@@ -114,11 +115,6 @@ impl Devices {
     /// Whether the engine has opened this file again by itself.
     pub(crate) fn has_open(&self, file: FileId) -> bool {
         lock(&self.all.open).contains(&file)
-    }
-
-    /// The state that the readers share.
-    pub(crate) fn all(&self) -> &AllDisks {
-        &self.all
     }
 
     /// Sends a message to a reader.
@@ -333,7 +329,7 @@ impl Devices {
         joined: Vec<String>,
         fd: BorrowedFd<'_>,
     ) -> io::Result<usize> {
-        let free = self.readers.iter().position(|r| r.is_retired() && r.threads().are_over());
+        let free = self.readers.iter().position(|r| r.retired && r.threads.are_over());
         let full = self.readers.len() >= DEVICES_MAX && free.is_none() && !self.by_disk.contains_key(&key);
         let (key, name, joined) = if full { (None, COMMON, Vec::new()) } else { (key, name, joined) };
         let known = self.by_disk.get(&key).copied();

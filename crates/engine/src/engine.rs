@@ -51,9 +51,9 @@ impl Engine {
     pub fn start(settings: Settings) -> Engine {
         let settings = Arc::new(settings.normalised());
         let devices = Devices::new(settings.clone());
-        let (rests, sleep) = (devices.all().rests.clone(), devices.all().sleep.clone());
-        let processes = devices.all().processes.clone();
-        let table = Table::of(&settings, &devices.all().bitrates);
+        let (rests, sleep) = (devices.all.rests.clone(), devices.all.sleep.clone());
+        let processes = devices.all.processes.clone();
+        let table = Table::of(&settings, &devices.all.bitrates);
         let devices = Arc::new(Mutex::new(devices));
         let keeper = Keeper::of(&settings, sleep);
         let (opener, ids) = (Opener::new(devices.clone()), AtomicU64::new(1));
@@ -103,7 +103,7 @@ impl Engine {
     /// Bytes a second at which a file is played: configured, else from the table of bitrates.
     pub fn bitrate(&self, file: FileId) -> Option<u64> {
         let configured = self.shared.settings.policy.bitrate;
-        configured.or_else(|| lock(&self.shared.devices).all().bitrates.of(file))
+        configured.or_else(|| lock(&self.shared.devices).all.bitrates.of(file))
     }
 
     /// The I/O priority of a process or thread (0: not known), as a client's demand has it. Never waits: a
@@ -126,7 +126,7 @@ impl Engine {
     pub fn statistics(&self) -> Vec<DiskReport> {
         let (snapshots, sleep) = {
             let devices = lock(&self.shared.devices);
-            (devices.snapshots(), devices.all().sleep.clone())
+            (devices.snapshots(), devices.all.sleep.clone())
         };
         // Names of files are looked up without the lock.
         let report = |(name, snapshot): (String, Snapshot)| DiskReport {

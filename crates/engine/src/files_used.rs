@@ -1,16 +1,17 @@
 //! Files that a door requested from the engine lately. The engine needs reports of hits only for these.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
 use seekless_policy::FileId;
 
-/// Files used lately. Beyond a bound, the eighth used longest ago is forgotten; a later request adds them
-/// again.
+use crate::recent;
+
+/// Files used lately. Beyond a bound, the one used longest ago is forgotten; a later request adds it again.
 #[derive(Debug)]
 pub struct FilesUsed {
     keep: Duration,
-    files: HashMap<FileId, Instant>,
+    files: LruCache<FileId, Instant>,
 }
 
 impl FilesUsed {
@@ -19,7 +20,7 @@ impl FilesUsed {
 
     /// No files yet. A file counts as used for `keep` after its last use.
     pub fn new(keep: Duration) -> FilesUsed {
-        FilesUsed { keep, files: HashMap::new() }
+        FilesUsed { keep, files: recent(FilesUsed::MAX) }
     }
 
     /// Number of files.
@@ -29,12 +30,7 @@ impl FilesUsed {
 
     /// A file was requested.
     pub fn asked(&mut self, file: FileId, now: Instant) {
-        if self.files.len() >= FilesUsed::MAX && !self.files.contains_key(&file) {
-            let mut used: Vec<Instant> = self.files.values().copied().collect();
-            let (_, &mut threshold, _) = used.select_nth_unstable(FilesUsed::MAX / 8);
-            self.files.retain(|_, since| *since > threshold);
-        }
-        self.files.insert(file, now);
+        self.files.put(file, now);
     }
 
     /// A file was read. Returns `false`, and does not add it, if it was not used lately.

@@ -74,10 +74,14 @@ pub use snapshot::Snapshot;
 pub use submit::{ForwardedCall, Refused, Reported, Submitted, Ticket};
 pub use worker::run_first;
 
+use std::hash::Hash;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use lru::LruCache;
 
 /// How soon a thread that sleeps notices that it is to stop.
 const STOP_LOOK: Duration = Duration::from_millis(100);
@@ -92,6 +96,11 @@ fn sleep_unless(stop: &AtomicBool, time: Duration) {
         }
         thread::sleep(left.min(STOP_LOOK));
     }
+}
+
+/// A map that keeps the entries used last, so many at most.
+pub fn recent<K: Hash + Eq, V>(most: usize) -> LruCache<K, V> {
+    LruCache::sparse(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
 }
 
 /// Locks a mutex, even after a thread that held it has panicked. The data must be consistent at every step.

@@ -63,7 +63,7 @@ impl OpenFiles {
         open: Arc<Mutex<HashSet<FileId>>>,
         file_thread: FileThread,
     ) -> OpenFiles {
-        OpenFiles { files: HashMap::new(), addresses: Addresses::default(), volume, open, file_thread }
+        OpenFiles { files: HashMap::new(), addresses: Addresses::new(), volume, open, file_thread }
     }
 
     /// Receives the files that were deleted.

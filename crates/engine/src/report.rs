@@ -16,6 +16,7 @@ use crate::snapshot::Snapshot;
 
 /// The report of one disk queue.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DiskReport {
     /// Kernel name of the disk, or `common`.
     pub name: String,
@@ -78,46 +79,32 @@ pub struct DiskReport {
     /// The last read error.
     pub last_error: Option<String>,
     /// The disk's memory, and what bounds the budget.
-    #[serde(default)]
     pub memory: MemoryReport,
     /// The current prefetch size, and what decides it.
-    #[serde(default)]
     pub size: SizeReport,
     /// What became of every byte, as far as it was observed: evictions are noticed when memory is probed.
-    #[serde(default)]
     pub ledger: Totals,
     /// The ledger as fractions of the requested bytes: \[A\]'s Table 1.
-    #[serde(default)]
     pub table1: Ratios,
     /// Mean time that bytes evicted before use had been in memory; `None` if there are none.
-    #[serde(default)]
     pub eviction_ms: Option<f64>,
     /// Time with at least one read in flight.
-    #[serde(default)]
     pub disk_ms: f64,
     /// The measured media rate, bytes a second, mean over the disk; 0 if the disk was not measured.
-    #[serde(default)]
     pub media_rate: f64,
     /// What file sets got of the disk.
-    #[serde(default)]
     pub file_sets: FileSetUse,
     /// The files that cost the disk most, in all or lately; the heaviest first.
-    #[serde(default)]
     pub files: Vec<FileCost>,
     /// The programs that cost it most.
-    #[serde(default)]
     pub programs: Vec<ProgramCost>,
     /// Reads that began after a pause of ten seconds or more.
-    #[serde(default)]
     pub pauses: u64,
     /// Of these, the reads that took as long as a disk takes to spin up.
-    #[serde(default)]
     pub spin_ups: u64,
     /// Whether the disk sleeps, and how long it was awake; only with `--quiet`.
-    #[serde(default)]
     pub sleep: Option<SleepReport>,
     /// What writers got of the disk while it was read.
-    #[serde(default)]
     pub writers: WriterUse,
 }
 

@@ -43,8 +43,9 @@ pub(crate) struct DiskThread {
     thread: JoinHandle<()>,
     /// Set once the layout of its file system has changed, so that its queues no longer match.
     replaced: Arc<AtomicBool>,
-    threads: DiskThreads,
-    retired: bool,
+    /// Its own thread, and those that wait for its disk.
+    pub(crate) threads: DiskThreads,
+    pub(crate) retired: bool,
 }
 
 /// What the threads of all disks share.
@@ -146,19 +147,10 @@ impl DiskThread {
         self.replaced.load(Ordering::Relaxed)
     }
 
-    /// Its own thread, and those that wait for its disk.
-    pub(crate) fn threads(&self) -> &DiskThreads {
-        &self.threads
-    }
-
     /// The disk is gone: the thread accepts nothing more, passes what waits, and ends when its disk lets it.
     pub(crate) fn retire(&mut self) {
         (self.sender, _) = bounded(0);
         self.retired = true;
-    }
-
-    pub(crate) fn is_retired(&self) -> bool {
-        self.retired
     }
 
     /// Sends a message. Returns it if the thread cannot take it now. Reports leave half of the room to calls.

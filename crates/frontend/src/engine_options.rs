@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 use seekless_engine::{DecisionLog, Settings, check_table, page_cache};
 use seekless_policy::{Mode, PAGE};
 
@@ -48,26 +48,27 @@ impl EngineOptions {
     /// Those of [`PolicyOptions::config`]; a budget that this machine does not have; a log of no bytes; a
     /// table of bitrates that cannot be read ([`check_table`]).
     pub fn settings(&self, mode: Mode) -> Result<Settings, Fault> {
-        let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         if let (Some(budget), Some(memory)) = (self.policy.budget, page_cache())
             && budget > memory
         {
             let mib = Bytes::mib(memory.0 >> 20);
-            return usage(format!(
+            return Err(Fault::usage(format!(
                 "--budget {budget} is more than the {mib} of memory that reads may fill here; give less, or \
                  leave it out"
-            ));
+            )));
         }
         if self.decisions_max < Bytes(PAGE) {
             let given = self.decisions_max;
-            return usage(format!(
+            return Err(Fault::usage(format!(
                 "--decisions-max {given} is out of range; write {} or more, or leave out --decisions",
                 Bytes(PAGE)
-            ));
+            )));
         }
         if let Some(tree) = self.keep_metadata.iter().find(|tree| !tree.is_dir()) {
-            let message = format!("--keep-metadata {}: there is no such folder; name one", tree.display());
-            return Err(Fault::new(Exit::Missing, message));
+            return Err(Fault::missing(format!(
+                "--keep-metadata {}: there is no such folder; name one",
+                tree.display()
+            )));
         }
         self.bitrates.as_deref().map_or(Ok(()), check_table)?;
         Ok(Settings {
@@ -88,9 +89,10 @@ impl EngineOptions {
         let begun =
             seekless_output::create(path).and_then(|file| DecisionLog::begin(file, self.decisions_max.0));
         let log = begun.map_err(|e| {
-            let message =
-                format!("cannot write {}: {e}; choose another file for --decisions", path.display());
-            Fault::new(Exit::Failed, message)
+            Fault::failed(format!(
+                "cannot write {}: {e}; choose another file for --decisions",
+                path.display()
+            ))
         })?;
         settings.decisions = Some(Arc::new(log));
         Ok(())
@@ -99,6 +101,8 @@ impl EngineOptions {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
     use clap::Parser;
 

@@ -57,14 +57,12 @@ impl OwnDaemon {
             .prefix(FOLDER)
             .permissions(fs::Permissions::from_mode(0o755))
             .tempdir()
-            .map_err(|e| {
-                Fault::new(Exit::Failed, format!("cannot make a folder for the daemon's socket: {e}"))
-            })?
+            .map_err(|e| Fault::failed(format!("cannot make a folder for the daemon's socket: {e}")))?
             .keep();
         let socket = folder.join("daemon.sock");
         let failed = |what: String| {
             remove_folder(&folder);
-            Fault::new(Exit::Failed, what)
+            Fault::failed(what)
         };
         let program =
             env::current_exe().map_err(|e| failed(format!("cannot find the path of this program: {e}")))?;

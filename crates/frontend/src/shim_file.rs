@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use clap::Args;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 /// File name of the shim.
 const SHIM: &str = "libseekless.so";
@@ -35,30 +35,28 @@ impl ShimOption {
 /// # Errors
 /// `Missing`: it is not there. `Usage`: `LD_PRELOAD` cannot carry its path.
 pub fn find_shim(given: Option<&Path>) -> Result<PathBuf, Fault> {
-    let missing = |what: String| Fault::new(Exit::Missing, what);
     let chosen = given
         .map(Path::to_path_buf)
         .or_else(|| env::var_os("SEEKLESS_SHIM").filter(|s| !s.is_empty()).map(PathBuf::from));
     if let Some(path) = chosen {
         let absolute = fs::canonicalize(&path).map_err(|e| {
-            missing(format!("there is no shim at {}: {e}; give its path with --shim", path.display()))
+            Fault::missing(format!("there is no shim at {}: {e}; give its path with --shim", path.display()))
         })?;
         if !may_be_library(&absolute) {
             let path = absolute.display();
-            return Err(Fault::new(
-                Exit::Usage,
-                format!("{path}: not a shared library; give the path of libseekless.so with --shim"),
-            ));
+            return Err(Fault::usage(format!(
+                "{path}: not a shared library; give the path of libseekless.so with --shim"
+            )));
         }
         return preloadable(absolute);
     }
-    let exe =
-        env::current_exe().map_err(|e| missing(format!("cannot find the path of this program: {e}")))?;
+    let exe = env::current_exe()
+        .map_err(|e| Fault::missing(format!("cannot find the path of this program: {e}")))?;
     let dir = exe.parent().unwrap_or(Path::new("/"));
     let places = [dir.join(SHIM), dir.join("../lib/seekless").join(SHIM), dir.join("deps").join(SHIM)];
     match places.iter().find_map(|p| fs::canonicalize(p).ok()) {
         Some(path) => preloadable(path),
-        None => Err(missing(format!(
+        None => Err(Fault::missing(format!(
             "{SHIM} is neither next to {} nor in ../lib/seekless; build it (cargo build -p seekless-shim) or give its \
              path with --shim",
             exe.display()
@@ -84,13 +82,15 @@ fn may_be_library(path: &Path) -> bool {
 fn preloadable(path: PathBuf) -> Result<PathBuf, Fault> {
     if path.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b':' | b' ')) {
         let why = "contains a colon or a space, which LD_PRELOAD cannot hold; move the shim";
-        return Err(Fault::new(Exit::Usage, format!("the shim's path {} {why}", path.display())));
+        return Err(Fault::usage(format!("the shim's path {} {why}", path.display())));
     }
     Ok(path)
 }
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

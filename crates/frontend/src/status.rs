@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::Path;
 
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 use seekless_engine::{BitratesReport, DiskReport, MetadataReport, Program};
 use seekless_output::write_line;
 use seekless_policy::memory::MemoryReport;
@@ -274,8 +274,7 @@ impl StatusReport {
     pub fn give(&self, json: Option<&Path>) -> Result<(), Fault> {
         match json {
             Some(to) => {
-                let text =
-                    serde_json::to_string(self).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
+                let text = serde_json::to_string(self).map_err(|e| Fault::failed(e.to_string()))?;
                 // A FIFO without a reader must block neither the statistics nor the end.
                 let written = seekless_output::offer(to, seekless_output::json_escaped(text) + "\n");
                 // Standard output may be a log on a full disk: no reason to stop serving.

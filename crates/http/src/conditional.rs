@@ -2,9 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hyper::header::{
-    HeaderMap, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE,
-};
+use headers::{ETag, HeaderMapExt, IfMatch, IfModifiedSince, IfNoneMatch, IfUnmodifiedSince};
+use hyper::header::{HeaderMap, IF_RANGE};
 
 /// While a file's time of change is this close to now, the file may change again and keep that time (file
 /// systems stamp with the clock tick, HTTP dates in whole seconds), so its validators are weak. At half of
@@ -62,24 +61,30 @@ pub enum Verdict {
 
 /// Evaluates the conditions of a GET or HEAD in the order of RFC 9110, 13.2.2.
 pub fn evaluate(headers: &HeaderMap, file: &Validators) -> Verdict {
-    if headers.contains_key(IF_MATCH) {
-        if !any_tag(headers, IF_MATCH, |tag| tag == "*" || strong_match(tag, file)) {
+    let tag: Option<ETag> = file.etag.parse().ok();
+    let matches = |passes: &dyn Fn(&ETag) -> bool| tag.as_ref().is_some_and(passes);
+    if let Some(wanted) = headers.typed_get::<IfMatch>() {
+        if !matches(&|tag| wanted.precondition_passes(tag)) {
             return Verdict::Failed;
         }
-    } else if date(headers, IF_UNMODIFIED_SINCE).is_some_and(|since| file.modified > since) {
+    } else if let Some(since) = headers.typed_get::<IfUnmodifiedSince>()
+        && !since.precondition_passes(file.modified)
+    {
         return Verdict::Failed;
     }
-    if headers.contains_key(IF_NONE_MATCH) {
-        if any_tag(headers, IF_NONE_MATCH, |tag| tag == "*" || weak_match(tag, file)) {
+    if let Some(known) = headers.typed_get::<IfNoneMatch>() {
+        if matches(&|tag| !known.precondition_passes(tag)) {
             return Verdict::NotModified;
         }
-    } else if date(headers, IF_MODIFIED_SINCE).is_some_and(|since| file.modified <= since) {
+    } else if let Some(since) = headers.typed_get::<IfModifiedSince>()
+        && !since.is_modified(file.modified)
+    {
         return Verdict::NotModified;
     }
     let ranges = match headers.get(IF_RANGE).map(|v| v.to_str()) {
         None => true,
         Some(Ok(value)) if value.starts_with('"') || value.starts_with("W/") => {
-            strong_match(value.trim(), file)
+            file.strong && value.trim() == file.etag
         }
         // A date is a strong validator only if the file has settled, and only if it matches exactly.
         Some(Ok(value)) => {
@@ -92,50 +97,10 @@ pub fn evaluate(headers: &HeaderMap, file: &Validators) -> Verdict {
     Verdict::Proceed { ranges }
 }
 
-fn strong_match(tag: &str, file: &Validators) -> bool {
-    file.strong && tag == file.etag
-}
-
-fn weak_match(tag: &str, file: &Validators) -> bool {
-    let opaque = |tag: &str| tag.strip_prefix("W/").unwrap_or(tag).to_string();
-    opaque(tag) == opaque(&file.etag)
-}
-
-/// Whether any entity tag in the lists of these headers satisfies `test`. A comma may stand inside a tag.
-fn any_tag(headers: &HeaderMap, name: HeaderName, test: impl Fn(&str) -> bool) -> bool {
-    headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).any(|list| tags(list).any(&test))
-}
-
-/// The entity tags of a list, `*` included; ends at what is neither.
-fn tags(list: &str) -> impl Iterator<Item = &str> {
-    let mut rest = list;
-    std::iter::from_fn(move || {
-        rest = rest.trim_start_matches([' ', '\t', ',']);
-        if let Some(after) = rest.strip_prefix('*') {
-            rest = after;
-            return Some("*");
-        }
-        let weak = if rest.starts_with("W/") { 2 } else { 0 };
-        let inner = rest.get(weak..)?.strip_prefix('"')?;
-        let end = weak + 1 + inner.find('"')? + 1;
-        let (tag, after) = rest.split_at(end);
-        rest = after;
-        Some(tag)
-    })
-}
-
-fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
-    // If there are several lines, the condition is ignored.
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?;
-    if values.next().is_some() {
-        return None;
-    }
-    httpdate::parse_http_date(value.to_str().ok()?).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use hyper::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
+
     use super::*;
 
     const DAY: &str = "Sat, 01 Jan 2022 00:00:00 GMT";

@@ -1,11 +1,13 @@
 //! Digests of whole files (RFC 9530): `Repr-Digest`, `Content-Digest` and the request for one.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{HeaderMap, HeaderName};
-use sha2::{Digest, Sha256, Sha512};
+use seekless_base::words;
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha512};
 
 /// Digest of the whole representation, whichever part of it an answer carries.
 pub const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
@@ -23,23 +25,7 @@ pub enum Algorithm {
     Sha512,
 }
 
-impl Algorithm {
-    fn named(name: &str) -> Option<Algorithm> {
-        match name {
-            "sha-256" => Some(Algorithm::Sha256),
-            "sha-512" => Some(Algorithm::Sha512),
-            _ => None,
-        }
-    }
-
-    /// Its name in the header fields.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Algorithm::Sha256 => "sha-256",
-            Algorithm::Sha512 => "sha-512",
-        }
-    }
-}
+words! { Algorithm: Sha256 = "sha-256", Sha512 = "sha-512" }
 
 /// A digest from a header field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +41,7 @@ pub fn stated(headers: &HeaderMap, field: &HeaderName) -> Option<Stated> {
     let lists = headers.get_all(field).iter().filter_map(|v| v.to_str().ok());
     let items = lists.flat_map(|list| list.split(',')).filter_map(|item| {
         let (name, value) = item.trim().split_once('=')?;
-        let algorithm = Algorithm::named(name)?;
+        let algorithm = name.parse().ok()?;
         // A byte sequence of structured fields (RFC 8941, 3.3.5), possibly with parameters behind it.
         let value = value.strip_prefix(':')?.split_once(':')?.0;
         Some(Stated { algorithm, value: STANDARD.decode(value).ok()? })
@@ -78,36 +64,36 @@ pub fn field(algorithm: Algorithm, value: &[u8]) -> String {
 }
 
 /// A digest being computed.
-pub enum Hasher {
-    /// `sha-256`
-    Sha256(Sha256),
-    /// `sha-512`
-    Sha512(Sha512),
-}
+pub struct Hasher(Box<dyn DynDigest + Send>);
 
 impl Hasher {
     /// Without any bytes yet.
     pub fn new(algorithm: Algorithm) -> Hasher {
-        match algorithm {
-            Algorithm::Sha256 => Hasher::Sha256(Sha256::new()),
-            Algorithm::Sha512 => Hasher::Sha512(Sha512::new()),
-        }
+        Hasher(match algorithm {
+            Algorithm::Sha256 => Box::<Sha256>::default(),
+            Algorithm::Sha512 => Box::<Sha512>::default(),
+        })
     }
 
     /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Hasher::Sha256(h) => h.update(bytes),
-            Hasher::Sha512(h) => h.update(bytes),
-        }
+        self.0.update(bytes);
     }
 
     /// The digest.
     pub fn finish(self) -> Vec<u8> {
-        match self {
-            Hasher::Sha256(h) => h.finalize().to_vec(),
-            Hasher::Sha512(h) => h.finalize().to_vec(),
-        }
+        self.0.finalize().into_vec()
+    }
+}
+
+impl Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -117,19 +103,8 @@ impl Hasher {
 /// The reader's.
 pub fn of(algorithm: Algorithm, reader: &mut impl Read) -> io::Result<(Vec<u8>, u64)> {
     let mut hasher = Hasher::new(algorithm);
-    let mut buffer = vec![0; 256 << 10];
-    let mut total = 0;
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => return Ok((hasher.finish(), total)),
-            Ok(n) => {
-                hasher.update(&buffer[..n]);
-                total += n as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
+    let total = io::copy(&mut BufReader::with_capacity(256 << 10, reader), &mut hasher)?;
+    Ok((hasher.finish(), total))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use hyper::Version;
 use hyper::header::{HOST, HeaderMap};
+use iri_string::spec::UriSpec;
 
 /// Whether a request names its host as required: once and in a valid form. The field may be missing in
 /// HTTP/1.0, and in HTTP/2 if `:authority` is there.
@@ -14,56 +15,11 @@ pub fn is_good(version: Version, headers: &HeaderMap) -> bool {
     }
 }
 
-/// `uri-host [ ":" port ]` (RFC 3986, 3.2.2). It may be empty: then the target has no host.
+/// `uri-host [ ":" port ]` (RFC 3986, 3.2.2): an authority without a user. It may be empty: then the target
+/// has no host.
 fn is_host(text: &[u8]) -> bool {
-    let (host, port) = match text {
-        [b'[', ..] => {
-            let Some(end) = text.iter().position(|b| *b == b']') else { return false };
-            let (literal, port) = text.split_at(end + 1);
-            if !is_ip_literal(&literal[1..end]) {
-                return false;
-            }
-            (&[][..], port)
-        }
-        _ => text.split_at(text.iter().position(|b| *b == b':').unwrap_or(text.len())),
-    };
-    let good_port = match port {
-        [] => true,
-        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    good_port && is_registered_name(host)
-}
-
-/// The text between brackets: an IPv6 address, or one of a later version (`v1.x`).
-fn is_ip_literal(text: &[u8]) -> bool {
-    if let [b'v' | b'V', later @ ..] = text {
-        let Some(dot) = later.iter().position(|b| *b == b'.') else { return false };
-        let (version, address) = (&later[..dot], &later[dot + 1..]);
-        return !version.is_empty()
-            && version.iter().all(u8::is_ascii_hexdigit)
-            && !address.is_empty()
-            && address.iter().all(|&b| is_name_byte(b) || b == b':');
-    }
-    std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
-}
-
-/// A registered name, or an IPv4 address, which has the same letters.
-fn is_registered_name(name: &[u8]) -> bool {
-    let mut rest = name;
-    loop {
-        rest = match rest {
-            [] => return true,
-            [b'%', a, b, rest @ ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => rest,
-            [byte, rest @ ..] if is_name_byte(*byte) => rest,
-            _ => return false,
-        }
-    }
-}
-
-/// `unreserved` or `sub-delims`.
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
+    let text = std::str::from_utf8(text).ok().filter(|text| !text.contains('@'));
+    text.is_some_and(|text| iri_string::validate::authority::<UriSpec>(text).is_ok())
 }
 
 #[cfg(test)]

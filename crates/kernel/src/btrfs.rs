@@ -13,24 +13,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use linux_raw_sys::btrfs::{
+    BTRFS_CHUNK_ITEM_KEY, BTRFS_CHUNK_TREE_OBJECTID, BTRFS_DEV_ITEM_KEY, BTRFS_DEV_ITEMS_OBJECTID,
+    BTRFS_FIRST_CHUNK_TREE_OBJECTID, btrfs_ioctl_dev_info_args, btrfs_ioctl_fs_info_args,
+    btrfs_ioctl_search_header, btrfs_ioctl_search_key,
+};
+use linux_raw_sys::ioctl::{BTRFS_IOC_DEV_INFO, BTRFS_IOC_FS_INFO, BTRFS_IOC_TREE_SEARCH_V2};
+
 use crate::syscall::done;
 use crate::topology::Dev;
 
 pub use chunks::{Chunk, ChunkMap, Profile, Stripe};
 
-/// `_IOWR(0x94, 17, struct btrfs_ioctl_search_args_v2)`, 112 bytes without its buffer.
-const TREE_SEARCH_V2: libc::c_ulong = 0xC070_9411;
-/// `_IOWR(0x94, 30, struct btrfs_ioctl_dev_info_args)`.
-const DEV_INFO: libc::c_ulong = 0xD000_941E;
-/// `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`.
-const FS_INFO: libc::c_ulong = 0x8400_941F;
-
-/// Objects and items of the chunk tree (linux/btrfs_tree.h).
-const CHUNK_TREE: u64 = 3;
-const DEVICES: u64 = 1;
-const CHUNKS: u64 = 256;
-const DEV_ITEM: u32 = 216;
-const CHUNK_ITEM: u32 = 228;
+/// Objects of the chunk tree.
+const DEVICES: u64 = BTRFS_DEV_ITEMS_OBJECTID as u64;
+const CHUNKS: u64 = BTRFS_FIRST_CHUNK_TREE_OBJECTID as u64;
 
 /// Buffer for the results of one search: some eight hundred chunks.
 const ANSWER_BYTES: usize = 64 << 10;
@@ -42,57 +39,15 @@ const ITEMS_MAX: usize = 1 << 20;
 /// Inode of the first process namespace (`PROC_PID_INIT_INO`), whose process ids are the kernel's own.
 const FIRST_PIDS: &str = "pid:[4026531836]";
 
-/// `struct btrfs_ioctl_search_key`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Key {
-    tree: u64,
-    object_min: u64,
-    object_max: u64,
-    offset_min: u64,
-    offset_max: u64,
-    transaction_min: u64,
-    transaction_max: u64,
-    type_min: u32,
-    type_max: u32,
-    items: u32,
-    unused: u32,
-    reserved: [u64; 4],
-}
-
 /// `struct btrfs_ioctl_search_args_v2` with a buffer for results.
 #[repr(C)]
 struct Search {
-    key: Key,
+    key: btrfs_ioctl_search_key,
     bytes: u64,
     answer: [u8; ANSWER_BYTES],
 }
 
-/// `struct btrfs_ioctl_search_header`.
-const HEADER: usize = 32;
-
-/// `struct btrfs_ioctl_dev_info_args`.
-#[repr(C)]
-struct DevInfo {
-    device: u64,
-    uuid: [u8; 16],
-    used: u64,
-    total: u64,
-    reserved: [u64; 379],
-    path: [u8; 1024],
-}
-
-/// `struct btrfs_ioctl_fs_info_args`.
-#[repr(C)]
-struct FsInfo {
-    max_id: u64,
-    devices: u64,
-    uuid: [u8; 16],
-    reserved: [u8; 992],
-}
-
-const _: () = assert!(size_of::<Key>() == 104 && size_of::<Search>() == 112 + ANSWER_BYTES);
-const _: () = assert!(size_of::<DevInfo>() == 4096 && size_of::<FsInfo>() == 1024);
+const HEADER: usize = size_of::<btrfs_ioctl_search_header>();
 
 /// A device of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,8 +81,8 @@ impl Volume {
         let (mut devices, mut chunks) = (Vec::new(), Vec::new());
         items(file.as_fd(), |item| {
             match (item.object, item.kind) {
-                (DEVICES, DEV_ITEM) => devices.push(device(file.as_fd(), item.offset)?),
-                (CHUNKS, CHUNK_ITEM) => {
+                (DEVICES, BTRFS_DEV_ITEM_KEY) => devices.push(device(file.as_fd(), item.offset)?),
+                (CHUNKS, BTRFS_CHUNK_ITEM_KEY) => {
                     chunks.push(Chunk::parse(item.offset, item.bytes).ok_or_else(|| {
                         io::Error::new(io::ErrorKind::InvalidData, "a chunk that cannot be")
                     })?)
@@ -161,25 +116,25 @@ struct Item<'a> {
 
 /// Calls `each` with every device and chunk.
 fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> io::Result<()> {
-    let mut from = (DEVICES, DEV_ITEM, 0u64);
+    let mut from = (DEVICES, BTRFS_DEV_ITEM_KEY, 0u64);
     let mut seen = 0;
-    let mut search = Box::new(Search { key: Key::from(from), bytes: 0, answer: [0; ANSWER_BYTES] });
+    let mut search = Box::new(Search { key: all_from(from), bytes: 0, answer: [0; ANSWER_BYTES] });
     loop {
-        search.key = Key::from(from);
+        search.key = all_from(from);
         search.bytes = ANSWER_BYTES as u64;
         let args: *mut Search = &raw mut *search;
         // SAFETY: the descriptor is open for the whole call; `args` is a search followed by a buffer of the
         // `bytes` it states, all of them plain integers, which is what the request may write to.
-        done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), TREE_SEARCH_V2 as _, args) })?;
+        done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), BTRFS_IOC_TREE_SEARCH_V2 as _, args) })?;
         let mut rest = &search.answer[..];
-        for _ in 0..search.key.items {
+        for _ in 0..search.key.nr_items {
             let Some((item, behind)) = next_item(rest) else { break };
             rest = behind;
             from = (item.object, item.kind, item.offset);
             each(item)?;
         }
-        seen += search.key.items as usize;
-        if search.key.items == 0 {
+        seen += search.key.nr_items as usize;
+        if search.key.nr_items == 0 {
             return Ok(());
         }
         if seen > ITEMS_MAX {
@@ -190,24 +145,21 @@ fn items(file: impl AsFd, mut each: impl FnMut(Item<'_>) -> io::Result<()>) -> i
     }
 }
 
-impl From<(u64, u32, u64)> for Key {
-    /// All devices and chunks from this object, type and offset on. The kernel keeps each of the three in its
-    /// range and compares them as one key, so items before the first are skipped.
-    fn from((object, kind, offset): (u64, u32, u64)) -> Key {
-        Key {
-            tree: CHUNK_TREE,
-            object_min: object,
-            object_max: CHUNKS,
-            offset_min: offset,
-            offset_max: u64::MAX,
-            transaction_min: 0,
-            transaction_max: u64::MAX,
-            type_min: kind,
-            type_max: CHUNK_ITEM,
-            items: u32::MAX,
-            unused: 0,
-            reserved: [0; 4],
-        }
+/// All devices and chunks from this object, type and offset on. The kernel keeps each of the three in its
+/// range and compares them as one key, so items before the first are skipped.
+fn all_from((object, kind, offset): (u64, u32, u64)) -> btrfs_ioctl_search_key {
+    btrfs_ioctl_search_key {
+        tree_id: BTRFS_CHUNK_TREE_OBJECTID.into(),
+        min_objectid: object,
+        max_objectid: CHUNKS,
+        min_offset: offset,
+        max_offset: u64::MAX,
+        max_transid: u64::MAX,
+        min_type: kind,
+        max_type: BTRFS_CHUNK_ITEM_KEY,
+        nr_items: u32::MAX,
+        // SAFETY: the structure has only integers, of which each may be zero.
+        ..unsafe { std::mem::zeroed() }
     }
 }
 
@@ -221,22 +173,16 @@ fn next_item(answer: &[u8]) -> Option<(Item<'_>, &[u8])> {
 }
 
 fn device(file: impl AsFd, id: u64) -> io::Result<Device> {
-    let mut info = Box::new(DevInfo {
-        device: id,
-        uuid: [0; 16],
-        used: 0,
-        total: 0,
-        reserved: [0; 379],
-        path: [0; 1024],
-    });
-    let args: *mut DevInfo = &raw mut *info;
-    // SAFETY: the descriptor is open for the whole call; `args` has the size and layout that the request
-    // reads and writes (asserted above), all of it plain integers.
-    done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), DEV_INFO as _, args) })?;
+    // SAFETY: the structure has only integers, of which each may be zero.
+    let mut info: Box<btrfs_ioctl_dev_info_args> = Box::new(unsafe { std::mem::zeroed() });
+    info.devid = id;
+    // SAFETY: the descriptor is open for the whole call; `info` is the structure that the request reads and
+    // writes, all of it plain integers.
+    done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), BTRFS_IOC_DEV_INFO as _, &raw mut *info) })?;
     let len = info.path.iter().position(|&byte| byte == 0).unwrap_or(info.path.len());
     let path = PathBuf::from(OsStr::from_bytes(&info.path[..len]));
     let dev = if len == 0 { None } else { number_of(&path) };
-    Ok(Device { id, bytes: info.total, dev })
+    Ok(Device { id, bytes: info.total_bytes, dev })
 }
 
 /// The kernel's device number for a path, which may have no node that is visible here.
@@ -250,11 +196,12 @@ fn number_of(path: &Path) -> Option<Dev> {
 
 /// The name of the file system's folder below `/sys/fs/btrfs`.
 fn uuid(file: impl AsFd) -> io::Result<String> {
-    let mut info = FsInfo { max_id: 0, devices: 0, uuid: [0; 16], reserved: [0; 992] };
-    // SAFETY: the descriptor is open for the whole call; `info` has the size and layout that the request
-    // writes (asserted above), all of it plain integers.
-    done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_INFO as _, &raw mut info) })?;
-    let hex: String = info.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    // SAFETY: the structure has only integers, of which each may be zero.
+    let mut info: btrfs_ioctl_fs_info_args = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open for the whole call; `info` is the structure that the request writes, all
+    // of it plain integers.
+    done(unsafe { libc::ioctl(file.as_fd().as_raw_fd(), BTRFS_IOC_FS_INFO as _, &raw mut info) })?;
+    let hex: String = info.fsid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     Ok(parts.join("-"))
 }

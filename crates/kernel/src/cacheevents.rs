@@ -23,6 +23,8 @@ mod samples;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use seekless_base::words;
+
 use crate::tracepoint::{Field, TraceError, Tracefs, Tracepoint};
 use functions::Functions;
 use program::{By, Programs};
@@ -53,32 +55,8 @@ pub enum Attachment {
     Probes,
 }
 
-impl Attachment {
-    /// All of them, in the order in which they are tried.
-    pub const ALL: [Attachment; 4] =
-        [Attachment::Programs, Attachment::Samples, Attachment::Entries, Attachment::Probes];
-
-    /// Its name, for options and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Attachment::Programs => "programs",
-            Attachment::Samples => "samples",
-            Attachment::Entries => "entries",
-            Attachment::Probes => "probes",
-        }
-    }
-}
-
-impl std::str::FromStr for Attachment {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Attachment, String> {
-        let known = Attachment::ALL.into_iter().find(|one| one.name() == name);
-        known.ok_or_else(|| {
-            format!("{name}: write one of {}", Attachment::ALL.map(Attachment::name).join(", "))
-        })
-    }
-}
+// In the order in which they are tried.
+words! { Attachment: Programs = "programs", Samples = "samples", Entries = "entries", Probes = "probes" }
 
 /// The tracepoint that is older than the others, with the field of its last page.
 const ADDED: (&str, Taken, &str) = ("mm_filemap_add_to_page_cache", Taken::Added, "index");

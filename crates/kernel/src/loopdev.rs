@@ -9,46 +9,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 
+use linux_raw_sys::ioctl::{FIFREEZE, FITHAW};
+use linux_raw_sys::loop_device::{
+    LO_FLAGS_AUTOCLEAR, LO_FLAGS_DIRECT_IO, LOOP_CLR_FD, LOOP_CONFIGURE, LOOP_CTL_GET_FREE, loop_config,
+};
+
 use crate::syscall::done;
-
-/// `linux/loop.h`: asks `/dev/loop-control` for a free device.
-const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
-/// `linux/loop.h`: binds a file with all settings at once.
-const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
-/// `linux/loop.h`: releases the file (at the last close if the device is open elsewhere).
-const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
-const LO_FLAGS_AUTOCLEAR: u32 = 4;
-const LO_FLAGS_DIRECT_IO: u32 = 16;
-
-/// `struct loop_info64` of `linux/loop.h`.
-#[repr(C)]
-struct LoopInfo64 {
-    device: u64,
-    inode: u64,
-    rdevice: u64,
-    offset: u64,
-    size_limit: u64,
-    number: u32,
-    encrypt_type: u32,
-    encrypt_key_size: u32,
-    flags: u32,
-    file_name: [u8; 64],
-    crypt_name: [u8; 64],
-    encrypt_key: [u8; 32],
-    init: [u64; 2],
-}
-
-/// `struct loop_config` of `linux/loop.h`.
-#[repr(C)]
-struct LoopConfig {
-    fd: u32,
-    block_size: u32,
-    info: LoopInfo64,
-    reserved: [u64; 8],
-}
-
-// The kernel copies exactly these numbers of bytes.
-const _: () = assert!(size_of::<LoopInfo64>() == 232 && size_of::<LoopConfig>() == 304);
 
 /// A bound loop device. Dropping it closes it; then the binding ends unless something else (a mount) has it
 /// open.
@@ -71,27 +37,11 @@ impl LoopDevice {
             // SAFETY: this request takes no argument; the descriptor is open for the length of the call.
             let number = done(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) })? as u32;
             let file = OpenOptions::new().read(true).write(true).open(device_path(number))?;
-            let config = LoopConfig {
-                fd: backing.as_raw_fd() as u32,
-                block_size,
-                info: LoopInfo64 {
-                    device: 0,
-                    inode: 0,
-                    rdevice: 0,
-                    offset: 0,
-                    size_limit: 0,
-                    number: 0,
-                    encrypt_type: 0,
-                    encrypt_key_size: 0,
-                    flags: LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO,
-                    file_name: [0; 64],
-                    crypt_name: [0; 64],
-                    encrypt_key: [0; 32],
-                    init: [0; 2],
-                },
-                reserved: [0; 8],
-            };
-            // SAFETY: `config` has the layout the request reads (size asserted above) and outlives the call,
+            // SAFETY: the structure has only integers, of which each may be zero.
+            let mut config: loop_config = unsafe { std::mem::zeroed() };
+            (config.fd, config.block_size) = (backing.as_raw_fd() as u32, block_size);
+            config.info.lo_flags = LO_FLAGS_AUTOCLEAR as u32 | LO_FLAGS_DIRECT_IO as u32;
+            // SAFETY: `config` is the structure that the request reads, and outlives the call,
             // which keeps no reference to it; both descriptors are open.
             match done(unsafe { libc::ioctl(file.as_raw_fd(), LOOP_CONFIGURE as _, &config) }) {
                 Ok(_) => return Ok(LoopDevice { number, file }),
@@ -154,12 +104,6 @@ pub fn backing_file(number: u32) -> Option<PathBuf> {
     let text = std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
 }
-
-/// `linux/fs.h`: stops writes to a file system once everything in memory is on the disk and its journal is
-/// empty.
-const FIFREEZE: libc::c_ulong = 0xC004_5877;
-/// `linux/fs.h`: allows writes again.
-const FITHAW: libc::c_ulong = 0xC004_5878;
 
 /// Writes everything that the file system of `file` has in memory to its disk, including the journal, so that
 /// no earlier work is written back later. Writers wait meanwhile.

@@ -53,24 +53,10 @@ pub fn check_power_mode(device: &Path) -> io::Result<Power> {
         dxfer_direction: SG_DXFER_NONE,
         cmd_len: command.len() as u8,
         mx_sb_len: SENSE_BYTES as u8,
-        iovec_count: 0,
-        dxfer_len: 0,
-        dxferp: std::ptr::null_mut(),
         cmdp: command.as_mut_ptr(),
         sbp: sense.as_mut_ptr(),
         timeout: 1_000,
-        flags: 0,
-        pack_id: 0,
-        usr_ptr: std::ptr::null_mut(),
-        status: 0,
-        masked_status: 0,
-        msg_status: 0,
-        sb_len_wr: 0,
-        host_status: 0,
-        driver_status: 0,
-        resid: 0,
-        duration: 0,
-        info: 0,
+        ..SgIoHdr::default()
     };
     // SAFETY: the header has the layout of the kernel's `sg_io_hdr`. Its command and sense buffers live until
     // the call returns, with the lengths stated, and there is no data transfer.
@@ -84,6 +70,7 @@ const SG_DXFER_NONE: i32 = -1;
 const SENSE_BYTES: usize = 32;
 
 /// `struct sg_io_hdr` of `<scsi/sg.h>`.
+#[derive(Default)]
 #[repr(C)]
 struct SgIoHdr {
     interface_id: i32,

@@ -4,54 +4,44 @@
 //! It holds numbers only, no data (PFC, section 3.2). "Least recently inserted or re-accessed blocks are
 //! evicted when the queue is full."
 
-use hashbrown::HashMap;
-use seekless_policy::recency::{Handle, Recency};
+use core::num::NonZeroUsize;
 
-/// Bounded LRU set of block numbers.
+use lru::LruCache;
+
+/// Bounded LRU set of block numbers; `None` if it has no room for any.
 #[derive(Clone, Debug)]
-pub struct RecentBlocks {
-    places: HashMap<u64, Handle>,
-    order: Recency<u64>,
-    capacity: usize,
-}
+pub struct RecentBlocks(Option<LruCache<u64, ()>>);
 
 impl RecentBlocks {
     /// A set of at most `capacity` numbers; with 0 it stays empty.
     pub fn new(capacity: usize) -> RecentBlocks {
-        RecentBlocks { places: HashMap::new(), order: Recency::default(), capacity }
+        RecentBlocks(NonZeroUsize::new(capacity).map(LruCache::sparse))
     }
 
     /// Whether a block is in the set. Changes nothing.
     #[inline]
     pub fn holds(&self, block: u64) -> bool {
-        self.places.contains_key(&block)
+        self.0.as_ref().is_some_and(|blocks| blocks.contains(&block))
     }
 
     /// Whether a block is in the set. With `refresh` it counts as re-accessed and becomes the most recent.
     #[inline]
     pub fn contains(&mut self, block: u64, refresh: bool) -> bool {
-        let Some(place) = self.places.get_mut(&block) else { return false };
-        if refresh {
-            self.order.remove(*place);
-            *place = self.order.add(block);
+        match &mut self.0 {
+            Some(blocks) if refresh => blocks.promote(&block),
+            _ => self.holds(block),
         }
-        true
     }
 
     /// Adds a block. One that is there already becomes the most recent if `refresh`, otherwise stays where it
     /// is. Returns whether it was there.
     #[inline]
     pub fn insert(&mut self, block: u64, refresh: bool) -> bool {
-        if self.capacity == 0 || self.contains(block, refresh) {
-            return self.capacity > 0;
+        let there = self.contains(block, refresh);
+        if let Some(blocks) = self.0.as_mut().filter(|_| !there) {
+            blocks.put(block, ());
         }
-        if self.places.len() >= self.capacity
-            && let Some(oldest) = self.order.pop_oldest()
-        {
-            self.places.remove(&oldest);
-        }
-        self.places.insert(block, self.order.add(block));
-        false
+        there
     }
 }
 

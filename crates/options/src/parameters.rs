@@ -2,7 +2,7 @@
 //! section 4.1, and the values of its Table 2 as defaults.
 
 use clap::Args;
-use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_base::{Bytes, Fault, Nanos};
 use seekless_policy::Config;
 use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::{AdjustBy, Params};
@@ -109,7 +109,7 @@ impl Parameters {
     /// # Errors
     /// `in-flight` or `overlap` is out of range.
     pub(crate) fn values(&self) -> Result<ParameterValues, Fault> {
-        let usage = |why| Fault::new(Exit::Usage, format!("--parameter {why}"));
+        let usage = |why| Fault::usage(format!("--parameter {why}"));
         let values: ParameterValues = named(&self.parameter).map_err(usage)?;
         if !(1..=64).contains(&values.in_flight) {
             return Err(usage(format!("in-flight={}: write 1 to 64", values.in_flight)));
@@ -140,7 +140,7 @@ impl ParameterValues {
         let usage = |why: String| {
             let why = why.replace("size_max", "--size-max").replace('_', "-");
             let option = if why.starts_with("--") { "" } else { "--parameter " };
-            Fault::new(Exit::Usage, format!("{option}{why}"))
+            Fault::usage(format!("{option}{why}"))
         };
         params.check().map(|()| params).map_err(usage)
     }

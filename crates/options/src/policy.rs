@@ -1,7 +1,7 @@
 //! Options of the policy: from a command line to the configuration of a disk queue.
 
 use clap::Args;
-use seekless_base::{Bytes, Exit, Fault, Nanos};
+use seekless_base::{Bytes, Fault, Nanos};
 use seekless_policy::memory::BUDGET_MIN;
 use seekless_policy::sizing::bitrate::BitrateRule;
 use seekless_policy::sizing::controller::AdjustBy;
@@ -98,7 +98,6 @@ impl PolicyOptions {
     /// A size, a budget or a parameter is out of range; the size is automatic in a mode in which the policy
     /// does not extend reads, or by the model without the streams that it needs.
     pub fn config(&self, mode: Mode) -> Result<Config, Fault> {
-        let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let preset = self.preset.unwrap_or_default().values();
         let ahead = self.ahead.unwrap_or(preset.ahead);
         let mut config = Config { mode, order: self.order.unwrap_or(preset.order), ..Config::default() };
@@ -106,9 +105,9 @@ impl PolicyOptions {
         let (size_max, parameters) = (self.size_max, self.parameters.values()?);
         parameters.apply(&mut config, preset);
         if parameters.preads && mode != Mode::Prefetch {
-            return usage(
-                "--parameter preads=true is for --mode prefetch; write that, or leave it out".into(),
-            );
+            return Err(Fault::usage(
+                "--parameter preads=true is for --mode prefetch; write that, or leave it out",
+            ));
         }
         // Only in mode `both` does the policy extend reads. In mode `prefetch` the shim extends them, and
         // needs a fixed size; a preset's automatic one does not apply.
@@ -130,20 +129,20 @@ impl PolicyOptions {
             Prefetch::Fixed(size) => {
                 let page = Bytes(PAGE);
                 if size < page || size > PREFETCH_MAX {
-                    return usage(format!(
+                    return Err(Fault::usage(format!(
                         "--prefetch {size} is out of range; write {page} to {PREFETCH_MAX}, or 0"
-                    ));
+                    )));
                 }
                 config.prefetch = size;
                 config.read_max = config.read_max.max(size);
             }
             Prefetch::Auto if mode != Mode::Both => {
-                return usage("--prefetch auto learns from every read, so it needs --mode both".into());
+                return Err(Fault::usage("--prefetch auto learns from every read, so it needs --mode both"));
             }
             Prefetch::Auto if !ahead && adjust_by == AdjustBy::Model => {
-                return usage(
-                    "--parameter adjust-by=model needs --ahead on; write that, or adjust-by=gradient".into(),
-                );
+                return Err(Fault::usage(
+                    "--parameter adjust-by=model needs --ahead on; write that, or adjust-by=gradient",
+                ));
             }
             Prefetch::Auto => {
                 config.sizing = Sizing::Auto(params);
@@ -155,12 +154,12 @@ impl PolicyOptions {
             }
         }
         if self.quiet && (!ahead || mode != Mode::Both) {
-            return usage("--quiet reads long ahead, so it needs --mode both and --ahead on".into());
+            return Err(Fault::usage("--quiet reads long ahead, so it needs --mode both and --ahead on"));
         }
         if let Some(budget) = self.budget.filter(|budget| *budget < BUDGET_MIN) {
-            return usage(format!(
+            return Err(Fault::usage(format!(
                 "--budget {budget} is out of range; write {BUDGET_MIN} or more (--ahead off reads nothing ahead)"
-            ));
+            )));
         }
         config.stall_max = Nanos::from_secs_f64(self.stall_timeout);
         config.scale_by_observed = self.scale.is_some();

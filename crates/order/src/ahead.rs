@@ -17,6 +17,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
+use seekless_base::words;
 use seekless_kernel::memory::{self, Refaults};
 use seekless_kernel::prefetch::{self, Source, Steps};
 use seekless_kernel::residency;
@@ -94,16 +95,7 @@ pub enum ReadBy {
     Daemon,
 }
 
-impl ReadBy {
-    /// The words `nobody`, `itself`, `daemon`.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReadBy::Nobody => "nobody",
-            ReadBy::Itself => "itself",
-            ReadBy::Daemon => "daemon",
-        }
-    }
-}
+words! { ReadBy: Nobody = "nobody", Itself = "itself", Daemon = "daemon" }
 
 /// The consumer has ended.
 #[derive(Debug)]
@@ -192,7 +184,8 @@ pub(crate) struct Ahead<C: Consumer> {
     refaults: Option<Refaults>,
     /// At the last check: bytes that the kernel had counted as read again, and bytes that had been read.
     again: (u64, u64),
-    sums: AheadSummary,
+    /// The counts so far.
+    pub(crate) sums: AheadSummary,
     /// The daemon that reads, if it is not this thread.
     daemon: Option<Daemon>,
     next_number: u32,
@@ -449,11 +442,6 @@ impl<C: Consumer> Ahead<C> {
             true => None,
             false => self.under_way.iter().position(|file| file.ready && file.whole),
         }
-    }
-
-    /// The counts so far.
-    pub(crate) fn sums(&self) -> AheadSummary {
-        self.sums
     }
 
     /// The consumer itself.

@@ -66,7 +66,7 @@ pub(crate) fn next(
         Got::Path(entry) => entry.path.len(),
         Got::Refused(path, _) => path.len(),
     };
-    let looks = looks && look.by() == By::Address;
+    let looks = looks && look.by == By::Address;
     let first = if looks { limits.items.min(AT_ONCE) } else { limits.items };
     let mut got = sequence::batch(list, Limits { items: first, ..limits }, bytes);
     if got.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn next(
             Got::Refused(path, why) => refuse(path, why),
         }
     }
-    let sorts = look.by() != By::Listed && !in_memory;
+    let sorts = look.by != By::Listed && !in_memory;
     if sorts {
         hints::fill(&mut entries);
         entries.sort_by_key(|entry| entry.inode);

@@ -102,7 +102,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     let nowhere = args.list.json.is_stdout();
     if !nowhere && io::stdout().is_terminal() {
         let text = "a tar stream is not for a terminal: send standard output to a pipe or to a file";
-        return Err(Fault::new(Exit::Usage, text));
+        return Err(Fault::usage(text));
     }
     let to = if nowhere { None } else { Some(File::from(standard(io::stdout())?)) };
     if let Some(to) = &to
@@ -129,7 +129,7 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
         daemon: !args.list.no_daemon,
     };
     let set = Set::of(list, &options);
-    let set = set.map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))?.without_holes();
+    let set = set.map_err(|e| Fault::failed(format!("cannot read ahead: {e}")))?.without_holes();
     // The number of bytes is known once a batch has been looked up.
     let tally = Tally::new(seekless_output::bar(1, seekless_output::BYTES));
     let mut stream = Stream { out: Builder::new(out), own, set, tally, sums: Summary::default() };
@@ -144,17 +144,18 @@ pub fn run(args: CatSetArgs) -> Result<Exit, Fault> {
     match written {
         // Its reader has ended.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
-        Err(e) => return Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
+        Err(e) => return Err(Fault::failed(format!("standard output cannot be written: {e}"))),
         Ok(()) => {}
     }
     if let Some(e) = stream.set.broken() {
-        return Err(Fault::new(Exit::Failed, format!("the list cannot be read to its end: {e}")));
+        return Err(Fault::failed(format!("the list cannot be read to its end: {e}")));
     }
     let (failures, changed) = (stream.sums.failures, stream.sums.changed);
     if failures + changed > 0 {
         let paths = stream.sums.files + failures;
-        let text = format!("of {paths} paths, {failures} are not in the stream and {changed} changed in it");
-        return Err(Fault::new(Exit::Failed, text));
+        return Err(Fault::failed(format!(
+            "of {paths} paths, {failures} are not in the stream and {changed} changed in it"
+        )));
     }
     Ok(Exit::Ok)
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 
 use clap::Args;
 use rustix::fs::FileType;
@@ -13,12 +14,12 @@ use seekless_output::JsonOption;
 
 use crate::ahead::{Ahead, AheadSummary, Gone, Wanted};
 use crate::batch::{self, BATCH_PATHS, Batch};
-use crate::entries::Entries;
+use crate::entries::entries;
 use crate::look::{By, Found, Look};
 use crate::pipe::{PAGE, Pipe};
 use crate::sequence::{At, Limits};
 use crate::summary::Tally;
-use crate::walk::{From, List};
+use crate::walk::{Given, List};
 
 /// Bytes read of a list, or written of one, by one system call.
 const BUFFER: usize = 64 << 10;
@@ -116,15 +117,17 @@ pub fn run(args: OrderArgs) -> Result<Exit, Fault> {
     match written {
         // The consumer has ended.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(Exit::Ok),
-        Err(e) => return Err(Fault::new(Exit::Failed, format!("standard output cannot be written: {e}"))),
+        Err(e) => return Err(Fault::failed(format!("standard output cannot be written: {e}"))),
         Ok(()) => {}
     }
-    if let Some(e) = list.broken() {
-        return Err(Fault::new(Exit::Failed, format!("the list cannot be read to its end: {e}")));
+    if let Some(e) = list.broken {
+        return Err(Fault::failed(format!("the list cannot be read to its end: {e}")));
     }
     if tally.failures > 0 {
-        let text = format!("{} of {} paths could not be ordered", tally.failures, tally.paths);
-        return Err(Fault::new(Exit::Failed, text));
+        return Err(Fault::failed(format!(
+            "{} of {} paths could not be ordered",
+            tally.failures, tally.paths
+        )));
     }
     Ok(Exit::Ok)
 }
@@ -230,11 +233,11 @@ fn out(args: &OrderArgs) -> Result<Out, Fault> {
     let stdout = standard(io::stdout())?;
     if nowhere || !is_pipe(&stdout) {
         let text = "--ahead needs a consumer: standard output must be a pipe, and take the paths";
-        return Err(Fault::new(Exit::Usage, text));
+        return Err(Fault::usage(text));
     }
     Pipe::new(stdout)
         .map(|pipe| Out::Ahead(Box::new(Ahead::new(pipe, size.0, !args.list.no_daemon)), Together::new()))
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot read ahead: {e}")))
+        .map_err(|e| Fault::failed(format!("cannot read ahead: {e}")))
 }
 
 fn is_pipe(stream: impl AsFd) -> bool {
@@ -247,20 +250,19 @@ pub(crate) fn enough(ahead: Bytes) -> Result<(), Fault> {
     if ahead >= page {
         return Ok(());
     }
-    let text = format!("--ahead {ahead} is out of range; write {page} or more, for example 256MiB");
-    Err(Fault::new(Exit::Usage, text))
+    Err(Fault::usage(format!("--ahead {ahead} is out of range; write {page} or more, for example 256MiB")))
 }
 
 /// The list of a command line: its paths, or else standard input, whose paths end with `end`.
 ///
 /// # Errors
 /// Standard input cannot be used.
-pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
+pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<Given, Fault> {
     if !paths.is_empty() {
-        return Ok(From::Arguments(paths.into_iter()));
+        return Ok(Box::new(paths.into_iter().map(|path| Ok(path.into_vec()))));
     }
     let stdin = BufReader::with_capacity(BUFFER, File::from(standard(io::stdin())?));
-    Ok(From::Stream(Entries::new(Box::new(stdin), end)))
+    Ok(Box::new(entries(stdin, end)))
 }
 
 /// A standard stream without the buffer of the standard library.
@@ -269,5 +271,5 @@ pub(crate) fn from(paths: Vec<OsString>, end: u8) -> Result<From, Fault> {
 /// It is closed, or there are no descriptors left.
 pub(crate) fn standard(stream: impl AsFd) -> Result<OwnedFd, Fault> {
     let copy = stream.as_fd().try_clone_to_owned();
-    copy.map_err(|e| Fault::new(Exit::Failed, format!("a standard stream cannot be used: {e}")))
+    copy.map_err(|e| Fault::failed(format!("a standard stream cannot be used: {e}")))
 }

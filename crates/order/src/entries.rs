@@ -1,58 +1,23 @@
 //! A list of paths as a stream of bytes, each path ended by a newline or a zero byte.
 
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 
 use crate::walk::PATH_BYTES_MAX;
 
-/// One path of the list.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
-    /// Its bytes as read, without the end mark.
-    pub(crate) path: Vec<u8>,
-    /// Whether it was longer than [`PATH_BYTES_MAX`]; the rest is lost.
-    pub(crate) cut: bool,
-}
-
-/// The paths of a stream.
-#[derive(Debug)]
-pub(crate) struct Entries<R> {
-    from: R,
-    end: u8,
-}
-
-impl<R: BufRead> Entries<R> {
-    /// Reads from `from`; each path ends with `end`, which the last one may lack.
-    pub(crate) fn new(from: R, end: u8) -> Entries<R> {
-        Entries { from, end }
-    }
-
-    /// The next path; `None` after the last one.
-    ///
-    /// # Errors
-    /// Errors of reading.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Listed>> {
-        let (mut path, mut cut, mut some) = (Vec::new(), false, false);
-        loop {
-            let there = match self.from.fill_buf() {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                there => there?,
-            };
-            if there.is_empty() {
-                return Ok(some.then_some(Listed { path, cut }));
-            }
-            some = true;
-            let found = there.iter().position(|byte| *byte == self.end);
-            let part = &there[..found.unwrap_or(there.len())];
-            let kept = part.len().min(PATH_BYTES_MAX - path.len());
-            path.extend_from_slice(&part[..kept]);
-            cut |= kept < part.len();
-            let used = part.len() + usize::from(found.is_some());
-            self.from.consume(used);
-            if found.is_some() {
-                return Ok(Some(Listed { path, cut }));
-            }
+/// The paths of a stream, each ended by `end`, which the last one may lack. Of a path that is too long, one
+/// byte more than [`PATH_BYTES_MAX`] is kept and the rest is lost.
+pub(crate) fn entries(mut from: impl BufRead, end: u8) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    let mut next = move || {
+        let mut path = Vec::new();
+        if from.by_ref().take(PATH_BYTES_MAX as u64 + 1).read_until(end, &mut path)? == 0 {
+            return Ok(None);
         }
-    }
+        if path.pop_if(|last| *last == end).is_none() && path.len() > PATH_BYTES_MAX {
+            from.skip_until(end)?;
+        }
+        Ok(Some(path))
+    };
+    std::iter::from_fn(move || next().transpose())
 }
 
 #[cfg(test)]
@@ -61,24 +26,16 @@ mod tests {
 
     use super::*;
 
-    fn all(text: &[u8], end: u8) -> Vec<Listed> {
+    fn all(text: &[u8], end: u8) -> Vec<Vec<u8>> {
         // A small buffer, so that paths come in several parts.
-        let mut entries = Entries::new(BufReader::with_capacity(3, text), end);
-        std::iter::from_fn(|| entries.next().unwrap()).collect()
-    }
-
-    fn whole(path: &[u8]) -> Listed {
-        Listed { path: path.to_vec(), cut: false }
+        entries(BufReader::with_capacity(3, text), end).map(Result::unwrap).collect()
     }
 
     #[test]
     fn paths_come_byte_for_byte() {
-        assert_eq!(all(b"", b'\n'), []);
-        assert_eq!(
-            all(b"a\n\nlonger\xff\xfe\r\n", b'\n'),
-            [whole(b"a"), whole(b""), whole(b"longer\xff\xfe\r")]
-        );
-        assert_eq!(all(b"two\nlines\0last", b'\0'), [whole(b"two\nlines"), whole(b"last")]);
+        assert!(all(b"", b'\n').is_empty());
+        assert_eq!(all(b"a\n\nlonger\xff\xfe\r\n", b'\n'), [&b"a"[..], b"", b"longer\xff\xfe\r"]);
+        assert_eq!(all(b"two\nlines\0last", b'\0'), [&b"two\nlines"[..], b"last"]);
     }
 
     #[test]
@@ -87,8 +44,9 @@ mod tests {
         text.extend_from_slice(b"\nnext\n");
         let listed = all(&text, b'\n');
         assert_eq!(listed.len(), 2);
-        assert!(listed[0].cut && listed[0].path.len() == PATH_BYTES_MAX);
-        assert_eq!(listed[1], whole(b"next"));
-        assert!(!all(&text[..PATH_BYTES_MAX], b'\n')[0].cut);
+        assert_eq!(listed[0].len(), PATH_BYTES_MAX + 1);
+        assert_eq!(listed[1], b"next");
+        text[PATH_BYTES_MAX] = b'\n';
+        assert_eq!(all(&text, b'\n')[0].len(), PATH_BYTES_MAX);
     }
 }

@@ -1,7 +1,6 @@
 //! Finds out where files lie.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +9,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use seekless_base::part_of;
+use seekless_base::{part_of, words};
 use seekless_kernel::extents;
 use seekless_kernel::fstype::{self, Reads};
 use seekless_kernel::prefetch::Steps;
@@ -56,22 +55,7 @@ pub enum How {
     Listed,
 }
 
-impl How {
-    /// The words `address`, `inode`, `as listed`.
-    pub fn name(self) -> &'static str {
-        match self {
-            How::Address => "address",
-            How::Inode => "inode",
-            How::Listed => "as listed",
-        }
-    }
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+words! { How: Address = "address", Inode = "inode", Listed = "as listed" }
 
 /// A path, looked up.
 #[derive(Debug)]
@@ -109,8 +93,10 @@ pub(crate) struct Device {
 /// The file systems known so far.
 pub(crate) struct Look {
     topology: Topology,
-    by: By,
-    devices: Vec<Device>,
+    /// What to sort by.
+    pub(crate) by: By,
+    /// All known file systems.
+    pub(crate) devices: Vec<Device>,
     by_number: HashMap<u64, usize>,
     disks: Vec<Dev>,
     /// For each disk, where parts with heads of their own begin, in sectors; without the first part.
@@ -143,11 +129,6 @@ impl Look {
         self.parts.get(disk).is_some_and(|starts| !starts.is_empty())
     }
 
-    /// What to sort by.
-    pub(crate) fn by(&self) -> By {
-        self.by
-    }
-
     /// Looks up a path, following symlinks. `sorts`: it is ordered; otherwise it stays where it is listed.
     ///
     /// # Errors
@@ -169,12 +150,6 @@ impl Look {
     /// A file system by its index.
     pub(crate) fn device(&self, index: usize) -> &Device {
         &self.devices[index]
-    }
-
-    /// All known file systems.
-    #[cfg(feature = "cli")]
-    pub(crate) fn devices(&self) -> &[Device] {
-        &self.devices
     }
 
     fn placed(&mut self, path: &Path, by_address: bool) -> Result<(Place, usize, u64, u64), String> {

@@ -21,7 +21,7 @@ use crate::batch::{self, BATCH_PATHS, Batch};
 use crate::holes;
 use crate::look::{self, By, Found, How, Look};
 use crate::sequence::{At as Lies, Limits};
-use crate::walk::{From, List, as_path};
+use crate::walk::{List, as_path};
 
 /// Default of the bytes read ahead of the caller: half a second of a disk. At half, a caller that pauses for
 /// long lets the disk pause as well; at double, it takes memory that most callers do not need.
@@ -136,7 +136,7 @@ impl Set {
     /// # Errors
     /// There are no threads left.
     pub fn new(options: &Options) -> io::Result<Set> {
-        Set::of(List::new(From::Queue(VecDeque::new()), None, options.folders), options)
+        Set::of(List::new(Box::new(std::iter::empty()), None, options.folders), options)
     }
 
     /// A set of a list.
@@ -168,13 +168,13 @@ impl Set {
 
     /// Adds a path.
     pub fn add(&mut self, path: impl AsRef<Path>) {
-        self.list.push(path.as_ref().as_os_str().as_bytes().to_vec());
+        self.list.added.push_back(path.as_ref().as_os_str().as_bytes().to_vec());
     }
 
     /// Whether the maximum number of paths that are sorted together was added. More may be added, and take
     /// memory.
     pub fn is_full(&self) -> bool {
-        self.list.queued() >= self.limits.items
+        self.list.added.len() >= self.limits.items
     }
 
     /// The counts so far.
@@ -207,7 +207,7 @@ impl Set {
     /// Why the list ended early, if it did.
     #[cfg(feature = "cli")]
     pub(crate) fn broken(&mut self) -> Option<io::Error> {
-        self.list.broken()
+        self.list.broken.take()
     }
 
     fn next_batch(&mut self) -> Option<()> {
@@ -525,7 +525,7 @@ fn read(ahead: &mut Ahead<Caller>, ranges: Ranges) -> Result<(), Gone> {
         ahead.add(item, wanted)?;
     }
     ahead.drain()?;
-    let sums = ahead.sums();
+    let sums = ahead.sums;
     ahead.consumer().ready.send(Message::End(sums)).map_err(|_| Gone)
 }
 

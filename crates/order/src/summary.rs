@@ -104,7 +104,7 @@ impl Tally {
     }
 
     pub(crate) fn summary(&self, look: &Look, ahead: Option<AheadSummary>) -> Summary {
-        let all = self.counts.iter().zip(look.devices());
+        let all = self.counts.iter().zip(&look.devices);
         let devices =
             all.map(|(counts, device)| DeviceSummary { name: device.name.clone(), counts: *counts });
         let sum = |of: fn(&Counts) -> u64| self.counts.iter().map(of).fold(0, u64::saturating_add);

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, ReadDir};
+use std::io;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
 use std::path::Path;
-
-#[cfg(feature = "cli")]
-use crate::entries::Entries;
 
 /// Maximum length of a path that is kept, in bytes. The kernel opens no longer one (`PATH_MAX` includes the
 /// zero byte at the end). At half, paths that can be opened are refused; at double, paths that cannot be
@@ -37,92 +36,43 @@ pub(crate) enum Got {
     Refused(Vec<u8>, String),
 }
 
-/// The source of paths.
-pub(crate) enum From {
-    /// The command line.
-    #[cfg(feature = "cli")]
-    Arguments(std::vec::IntoIter<std::ffi::OsString>),
-    /// A stream.
-    #[cfg(feature = "cli")]
-    Stream(Entries<Box<dyn std::io::BufRead + Send>>),
-    /// Paths that are added while the list is used; it ends when all are used.
-    Queue(VecDeque<Vec<u8>>),
-}
+/// Paths as a command line or a stream gives them; an error ends them.
+pub(crate) type Given = Box<dyn Iterator<Item = io::Result<Vec<u8>>> + Send>;
 
 /// The paths of a list, in its order.
 pub(crate) struct List {
-    from: From,
+    given: Given,
+    /// Paths that were added and not used yet; they follow the given ones.
+    pub(crate) added: VecDeque<Vec<u8>>,
     /// The byte that ends a path in the output; `None`: no byte does.
     end: Option<u8>,
     /// Whether folders are walked.
     walks: bool,
     /// The folders being read, outermost first.
     open: Vec<(Vec<u8>, ReadDir)>,
-    /// Why the stream ended early.
-    #[cfg(feature = "cli")]
-    broken: Option<std::io::Error>,
+    /// Why the given paths ended early, if they did.
+    #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only a command is given paths"))]
+    pub(crate) broken: Option<io::Error>,
 }
 
 impl List {
     /// A list of these paths. `end`: the byte that ends each in the output; a name that contains it is
     /// refused.
-    pub(crate) fn new(from: From, end: Option<u8>, walks: bool) -> List {
-        List {
-            from,
-            end,
-            walks,
-            open: Vec::new(),
-            #[cfg(feature = "cli")]
-            broken: None,
-        }
-    }
-
-    /// Adds a path; only for a queue.
-    pub(crate) fn push(&mut self, path: Vec<u8>) {
-        match &mut self.from {
-            From::Queue(queue) => queue.push_back(path),
-            #[cfg(feature = "cli")]
-            From::Arguments(_) | From::Stream(_) => {}
-        }
-    }
-
-    /// Number of added paths that were not used yet.
-    pub(crate) fn queued(&self) -> usize {
-        match &self.from {
-            From::Queue(queue) => queue.len(),
-            #[cfg(feature = "cli")]
-            From::Arguments(_) | From::Stream(_) => 0,
-        }
-    }
-
-    /// Why the list ended early, if it did.
-    #[cfg(feature = "cli")]
-    pub(crate) fn broken(&mut self) -> Option<std::io::Error> {
-        self.broken.take()
+    pub(crate) fn new(given: Given, end: Option<u8>, walks: bool) -> List {
+        List { given, added: VecDeque::new(), end, walks, open: Vec::new(), broken: None }
     }
 
     /// The next listed path, folders included.
-    fn listed(&mut self) -> Option<Result<Vec<u8>, Got>> {
-        match &mut self.from {
-            #[cfg(feature = "cli")]
-            From::Arguments(all) => {
-                all.next().map(|path| Ok(std::os::unix::ffi::OsStringExt::into_vec(path)))
+    fn listed(&mut self) -> Option<Vec<u8>> {
+        match self.given.next() {
+            Some(Ok(path)) => return Some(path),
+            Some(Err(e)) => {
+                self.broken = Some(e);
+                self.given = Box::new(iter::empty());
             }
-            From::Queue(queue) => queue.pop_front().map(Ok),
-            #[cfg(feature = "cli")]
-            From::Stream(_) if self.broken.is_some() => None,
-            #[cfg(feature = "cli")]
-            From::Stream(entries) => match entries.next() {
-                Ok(listed) => listed.map(|listed| match listed.cut {
-                    false => Ok(listed.path),
-                    true => Err(Got::Refused(listed.path, too_long())),
-                }),
-                Err(e) => {
-                    self.broken = Some(e);
-                    None
-                }
-            },
+            None => {}
         }
+        self.added.pop_front()
     }
 
     /// Starts reading a folder.
@@ -170,7 +120,7 @@ impl List {
             return Got::Refused(entry.path, "its name has a newline: use -0".to_string());
         }
         if entry.path.len() > PATH_BYTES_MAX {
-            return Got::Refused(entry.path, too_long());
+            return Got::Refused(entry.path, format!("longer than {PATH_BYTES_MAX} bytes"));
         }
         Got::Path(entry)
     }
@@ -182,12 +132,10 @@ impl Iterator for List {
     fn next(&mut self) -> Option<Got> {
         loop {
             let got = if self.open.is_empty() {
-                match self.listed()? {
-                    Err(refused) => Some(refused),
-                    Ok(path) if self.walks && fs::metadata(as_path(&path)).is_ok_and(|m| m.is_dir()) => {
-                        self.enter(path)
-                    }
-                    Ok(path) => Some(self.fit(Entry { path, inode: None })),
+                let path = self.listed()?;
+                match self.walks && fs::metadata(as_path(&path)).is_ok_and(|m| m.is_dir()) {
+                    true => self.enter(path),
+                    false => Some(self.fit(Entry { path, inode: None })),
                 }
             } else {
                 self.below()
@@ -202,8 +150,4 @@ impl Iterator for List {
 /// Bytes as a path.
 pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
-}
-
-fn too_long() -> String {
-    format!("longer than {PATH_BYTES_MAX} bytes")
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 /// Longest file that is read whole. A manifest of a million files has a third of it; a device such as
 /// `/dev/zero` would take all memory.
@@ -28,8 +28,11 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, Fault> {
     let read = File::open(path).and_then(|file| file.take(LENGTH_MAX + 1).read_to_end(&mut all));
     read.map_err(|e| unreadable(path, &e))?;
     if all.len() as u64 > LENGTH_MAX {
-        let what = format!("{}: longer than {} MiB; give another file", path.display(), LENGTH_MAX >> 20);
-        return Err(Fault::new(Exit::Usage, what));
+        return Err(Fault::usage(format!(
+            "{}: longer than {} MiB; give another file",
+            path.display(),
+            LENGTH_MAX >> 20
+        )));
     }
     Ok(all)
 }
@@ -40,21 +43,15 @@ pub fn unreadable(path: &Path, error: &io::Error) -> Fault {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            Fault::new(Exit::Missing, format!("{path}: no such file; give the path of an existing file"))
+            Fault::missing(format!("{path}: no such file; give the path of an existing file"))
         }
-        io::ErrorKind::PermissionDenied => Fault::new(
-            Exit::Permission,
-            format!("{path}: permission denied; run this as a user that may read it, or change its mode"),
-        ),
-        io::ErrorKind::IsADirectory => {
-            Fault::new(Exit::Usage, format!("{path}: is a directory; give a file"))
-        }
-        io::ErrorKind::InvalidData => {
-            Fault::new(Exit::Usage, format!("{path}: is not text (UTF-8); give another file"))
-        }
-        _ => Fault::new(
-            Exit::Failed,
-            format!("{path}: cannot be read: {error}; copy it anew, and see dmesg if its disk fails"),
-        ),
+        io::ErrorKind::PermissionDenied => Fault::permission(format!(
+            "{path}: permission denied; run this as a user that may read it, or change its mode"
+        )),
+        io::ErrorKind::IsADirectory => Fault::usage(format!("{path}: is a directory; give a file")),
+        io::ErrorKind::InvalidData => Fault::usage(format!("{path}: is not text (UTF-8); give another file")),
+        _ => Fault::failed(format!(
+            "{path}: cannot be read: {error}; copy it anew, and see dmesg if its disk fails"
+        )),
     }
 }

@@ -30,7 +30,7 @@ use indicatif::{ProgressDrawTarget, ProgressStyle};
 pub use lines::{LogLines, escaped, html_escaped, joined, json_escaped, say, say_lines};
 pub use option::{HtmlOption, JsonOption};
 use rustix::fs::OFlags;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde::Serialize;
 
 /// How long [`offer`] waits for a reader that takes nothing.
@@ -60,7 +60,7 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Fault> {
 pub fn stream(content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Fault> {
     let mut out = BufWriter::new(io::stdout().lock());
     heard(content(&mut out).and_then(|()| out.flush()))
-        .map_err(|e| Fault::new(Exit::Failed, format!("standard output cannot be written: {e}")))
+        .map_err(|e| Fault::failed(format!("standard output cannot be written: {e}")))
 }
 
 /// Writes a file that appears whole or not at all.
@@ -110,18 +110,15 @@ pub fn replaceable_by_json(path: &Path) -> Result<(), Fault> {
     let _ = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     match head.trim_ascii_start().first() {
         None | Some(b'{' | b'[') => Ok(()),
-        Some(_) => Err(Fault::new(
-            Exit::Usage,
-            format!(
-                "cannot write {}: it exists and holds no JSON; choose another file, or remove it",
-                path.display()
-            ),
-        )),
+        Some(_) => Err(Fault::usage(format!(
+            "cannot write {}: it exists and holds no JSON; choose another file, or remove it",
+            path.display()
+        ))),
     }
 }
 
 fn unwritten(path: &Path, e: &io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("cannot write {}: {e}; choose another file", path.display()))
+    Fault::failed(format!("cannot write {}: {e}; choose another file", path.display()))
 }
 
 /// [`whole`], for callers that have their own message for an error.
@@ -165,7 +162,7 @@ pub fn offer(path: &Path, text: impl AsRef<[u8]>) -> Result<bool, Fault> {
     if is_stdout(path) || !fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
         return write(path, text).map(|()| true);
     }
-    match follow(path).and_then(|_| pour(path, text.as_ref())) {
+    match behind(path).and_then(|_| pour(path, text.as_ref())) {
         Ok(()) => Ok(true),
         Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(false),
         Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::BrokenPipe) => Ok(false),
@@ -188,23 +185,14 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// The system's error; a loop of symlinks; a symlink like `/dev/stdout` to a file that has lost its name; one
 /// that root does not follow.
 pub fn place(path: &Path) -> io::Result<PathBuf> {
-    let mut at = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let link = fs::symlink_metadata(&at).ok().filter(Metadata::is_symlink);
-        if let Some(link) = &link {
-            trusted(&at, link)?;
-        } else {
-            let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-            return match (fs::metadata(path), fs::metadata(&at)) {
-                (Ok(meant), Ok(found)) if !same(&meant, &found) => Err(io::ErrorKind::NotFound.into()),
-                (Ok(_), Err(e)) => Err(e),
-                _ => Ok(at),
-            };
-        }
-        let target = fs::read_link(&at)?;
-        at = at.parent().unwrap_or(Path::new("")).join(target);
+    let at = behind(path)?;
+    // Not so for a file in /proc/self/fd that was renamed or deleted.
+    let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    match (fs::metadata(path), fs::metadata(&at)) {
+        (Ok(meant), Ok(found)) if !same(&meant, &found) => Err(io::ErrorKind::NotFound.into()),
+        (Ok(_), Err(e)) => Err(e),
+        _ => Ok(at),
     }
-    Err(rustix::io::Errno::LOOP.into())
 }
 
 /// A value as indented JSON, with a newline at its end.
@@ -213,7 +201,7 @@ pub fn place(path: &Path) -> io::Result<PathBuf> {
 /// `Failed`: the value has no form in JSON.
 pub fn pretty(value: &impl Serialize) -> Result<String, Fault> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Fault::new(Exit::Failed, format!("the result cannot be written as JSON: {e}")))?;
+        .map_err(|e| Fault::failed(format!("the result cannot be written as JSON: {e}")))?;
     Ok(json_escaped(text) + "\n")
 }
 
@@ -301,7 +289,7 @@ fn fill(path: &Path, content: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
 fn straight_to(path: &Path, make: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).truncate(true).create(make);
-    if !follow(path)? {
+    if behind(path)? == path {
         // It is not a symlink, and cannot become one now.
         options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
     }
@@ -318,16 +306,14 @@ fn no_disk(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a path is a symlink that may be followed to its end.
+/// What the symlinks at the end of a path lead to; the path itself if there are none.
 ///
 /// # Errors
-/// `PermissionDenied`: it must not be followed.
-fn follow(path: &Path) -> io::Result<bool> {
+/// `PermissionDenied`: one must not be followed; a loop of symlinks.
+fn behind(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_owned();
-    for followed in 0..LINKS_MAX {
-        let Some(link) = fs::symlink_metadata(&at).ok().filter(Metadata::is_symlink) else {
-            return Ok(followed > 0);
-        };
+    for _ in 0..LINKS_MAX {
+        let Some(link) = fs::symlink_metadata(&at).ok().filter(Metadata::is_symlink) else { return Ok(at) };
         trusted(&at, &link)?;
         let target = fs::read_link(&at)?;
         at = at.parent().unwrap_or(Path::new("")).join(target);

@@ -2,6 +2,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::thread;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use seekless_base::Exit;
 
 use super::*;
 

@@ -45,6 +45,11 @@ impl<K: Copy + Ord> ByTime<K> {
         self.times.len()
     }
 
+    /// The keys, the earliest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
+        self.in_order.iter().map(|&(_, key)| key)
+    }
+
     /// The earliest time and its key.
     pub(crate) fn first(&self) -> Option<(Nanos, K)> {
         self.in_order.first().copied()

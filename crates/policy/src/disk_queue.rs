@@ -78,7 +78,8 @@ pub(crate) struct DiskQueue {
     /// Time of the last call to [`DiskQueue::pass`]; below, the time that had passed by then with a request
     /// blocked.
     passed: Nanos,
-    blocked_time: Nanos,
+    /// Total time with at least one request blocked.
+    pub(crate) blocked_time: Nanos,
     /// When a read last made progress.
     last_progress: Nanos,
     answers: VecDeque<(RequestId, Verdict)>,
@@ -127,7 +128,7 @@ impl DiskQueue {
         if !self.blocked.is_empty() {
             self.blocked_time += since;
         }
-        self.share.pass(now, of_sets, self.flights.len(), self.queue.counts().for_file_sets > 0);
+        self.share.pass(now, of_sets, self.flights.len(), self.queue.counts.for_file_sets > 0);
         if let Some(writers) = &mut self.writers {
             writers.pass(now, self.flights.len());
         }
@@ -138,14 +139,14 @@ impl DiskQueue {
         let Some(writers) = &mut self.writers else { return };
         writers.report(now, writes);
         for flight in &mut self.flights {
-            flight.written_before.get_or_insert(writers.bytes());
+            flight.written_before.get_or_insert(writers.bytes);
         }
     }
 
     /// Whether something was written beside a piece.
     pub(crate) fn was_written_beside(&self, read: ReadId) -> bool {
         let before = self.flight(read).and_then(|flight| flight.written_before);
-        before.zip(self.writers.as_ref()).is_some_and(|(before, writers)| writers.bytes() > before)
+        before.zip(self.writers.as_ref()).is_some_and(|(before, writers)| writers.bytes > before)
     }
 
     /// Whether something waits to be written.
@@ -158,11 +159,6 @@ impl DiskQueue {
         self.writers.as_ref().and_then(Writers::turn_ends).filter(|_| !self.queue.is_empty())
     }
 
-    /// Total time with at least one request blocked.
-    pub(crate) fn blocked_time(&self) -> Nanos {
-        self.blocked_time
-    }
-
     /// Time that the disk has spent on file sets.
     pub(crate) fn time_of_file_sets(&self) -> Nanos {
         self.share.spent()
@@ -170,12 +166,12 @@ impl DiskQueue {
 
     /// Number of queued pieces that block no request.
     pub(crate) fn queued_ahead(&self) -> usize {
-        self.queue.counts().ahead
+        self.queue.counts.ahead
     }
 
     /// Bytes of queued pieces that block clients. None of these bytes is in memory yet.
     pub(crate) fn queued_for_blocked(&self) -> u64 {
-        self.queue.counts().blocking_bytes
+        self.queue.counts.blocking_bytes
     }
 
     /// The pieces that block a request, and those in flight.
@@ -185,12 +181,12 @@ impl DiskQueue {
 
     /// Number of pieces that block clients, with all reads in flight.
     pub(crate) fn turns(&self) -> usize {
-        self.queue.counts().for_clients + self.flights.len()
+        self.queue.counts.for_clients + self.flights.len()
     }
 
     /// Whether a queued piece is for a reader whose I/O priority is not the default.
     pub(crate) fn is_weighed(&self) -> bool {
-        self.queue.counts().weighed > 0
+        self.queue.counts.weighed > 0
     }
 
     /// The largest weight of the clients that wait, without those of the idle class; 0 if there are none.
@@ -201,7 +197,7 @@ impl DiskQueue {
 
     /// Whether a queued piece blocks a client.
     pub(crate) fn is_anybody_blocked(&self) -> bool {
-        self.queue.counts().for_clients > 0
+        self.queue.counts.for_clients > 0
     }
 
     pub(crate) fn is_blocked(&self, id: RequestId) -> bool {
@@ -336,14 +332,14 @@ impl DiskQueue {
         let pick = joining.or_else(|| self.next_in_line(config, now))?;
         let mut piece = self.queue.remove(pick);
         // Charge the read to the file sets during their turn, even if a client waits for it too.
-        piece.priority.file_set |= piece.priority.for_file_set && self.share.is_turn() && joining.is_none();
+        piece.priority.file_set |= piece.priority.for_file_set && self.share.turn && joining.is_none();
         self.flights.push(Flight::new(piece, now, joining.is_some()));
         self.flights.last().map(|f| &f.piece)
     }
 
     /// The next piece that may join a read of the kernel's.
     fn next_along(&self, config: &Config, joins: usize) -> Option<usize> {
-        if !config.mode.serialises() || self.queue.counts().joins_kernel == 0 {
+        if !config.mode.serialises() || self.queue.counts.joins_kernel == 0 {
             return None;
         }
         let joined = self.flights.iter().filter(|f| f.joined).count();
@@ -384,7 +380,7 @@ impl DiskQueue {
         let mut own: Vec<usize> = (0..self.queue.len()).filter(own).collect();
         // File sets have had less than their share: prefer their pieces, if there are any.
         let for_file_set = |i: &usize| self.queue[*i].priority.for_file_set;
-        if self.share.is_turn() && own.iter().any(for_file_set) {
+        if self.share.turn && own.iter().any(for_file_set) {
             own.retain(for_file_set);
         }
         let queued = |&i: &usize| {

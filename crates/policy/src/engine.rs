@@ -166,7 +166,7 @@ impl DiskEngine {
                 let seen = Seen {
                     reads: self.stats.reads,
                     bytes_read: self.stats.bytes_read,
-                    blocked: self.queue.blocked_time(),
+                    blocked: self.queue.blocked_time,
                 };
                 let streams = self.following.table.len();
                 self.memory.limit(self.now, limit, seen, self.unread().0, streams);
@@ -252,10 +252,10 @@ impl DiskEngine {
         (stats.pauses, stats.spin_ups) = (self.quiet.pauses, self.quiet.spin_ups);
         stats.file_sets.disk_time = self.queue.time_of_file_sets();
         stats.writers = self.queue.writers.as_ref().map(Writers::stats).unwrap_or_default();
-        stats.file_sets.bytes_untaken = self.awaited.bytes();
+        stats.file_sets.bytes_untaken = self.awaited.bytes;
         if self.config.follows() {
             stats.streams = self.following.table.len();
-            stats.bytes_unread = self.following.table.unread().saturating_add(self.awaited.bytes());
+            stats.bytes_unread = self.following.table.unread().saturating_add(self.awaited.bytes);
             stats.memory = self.memory.report(self.extents.occupied());
             stats.budget = self.memory.budget();
             stats.gives_back = self.memory.is_short();
@@ -361,7 +361,7 @@ impl DiskEngine {
     /// Bytes that no client has read, in memory, in flight or queued ahead; and queued bytes that block
     /// clients.
     fn unread(&self) -> (u64, u64) {
-        let fetched = self.following.table.unread().saturating_add(self.awaited.bytes());
+        let fetched = self.following.table.unread().saturating_add(self.awaited.bytes);
         let queued = self.queue.queued_for_blocked();
         (fetched.saturating_sub(queued), queued)
     }

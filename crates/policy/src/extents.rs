@@ -20,11 +20,12 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::hash::Hash;
 
+use lru::LruCache;
 use seekless_base::Nanos;
 
 use crate::ledger::{Totals, add};
-use crate::recency::{Handle, Recency};
 
 /// State of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,6 @@ impl Facts {
 struct Extent {
     end: u64,
     facts: Facts,
-    handle: Handle,
 }
 
 /// Bytes found missing that were thought to be in memory.
@@ -83,10 +83,10 @@ pub(crate) struct Evicted {
 
 /// The map of one disk. `F` identifies a file.
 #[derive(Clone, Debug)]
-pub(crate) struct Extents<F> {
+pub(crate) struct Extents<F: Eq + Hash> {
     files: BTreeMap<F, BTreeMap<u64, Extent>>,
     /// All ranges, in the order they were last touched.
-    recency: Recency<(F, u64)>,
+    recency: LruCache<(F, u64), ()>,
     /// Maximum number of ranges, kept by [`Extents::forget_beyond_bound`].
     pub(crate) ranges_max: usize,
     /// Bytes in memory or in flight, as far as is known.
@@ -132,12 +132,12 @@ impl Account {
     }
 }
 
-impl<F: Copy + Ord> Extents<F> {
+impl<F: Copy + Ord + Hash> Extents<F> {
     /// An empty map of at most `ranges_max` ranges (at least 4) of about 150 bytes each.
     pub(crate) fn new(ranges_max: usize) -> Extents<F> {
         Extents {
             files: BTreeMap::new(),
-            recency: Recency::default(),
+            recency: LruCache::unbounded(),
             ranges_max: ranges_max.max(4),
             occupied: 0,
             account: Account::default(),
@@ -165,10 +165,8 @@ impl<F: Copy + Ord> Extents<F> {
         let of_file = self.files.get(&file);
         let starts: Vec<u64> = of_file.into_iter().flat_map(|ranges| ranges.keys().copied()).collect();
         for start in starts {
-            if let Some(extent) = self.files.get(&file).and_then(|ranges| ranges.get(&start)) {
-                self.recency.remove(extent.handle);
-                self.forget_range(file, start);
-            }
+            self.recency.pop(&(file, start));
+            self.forget_range(file, start);
         }
     }
 
@@ -364,7 +362,7 @@ impl<F: Copy + Ord> Extents<F> {
     /// Forgets the ranges that were touched longest ago, as many as there are too many.
     pub(crate) fn forget_beyond_bound(&mut self) {
         while self.recency.len() > self.ranges_max {
-            let Some((file, start)) = self.recency.pop_oldest() else { break };
+            let Some(((file, start), ())) = self.recency.pop_lru() else { break };
             self.forget_range(file, start);
         }
     }
@@ -410,8 +408,8 @@ impl<F: Copy + Ord> Extents<F> {
             }
         };
         let mut cursor = start;
-        for &(at, Extent { end: until, facts, handle }) in old.iter() {
-            self.recency.remove(handle);
+        for &(at, Extent { end: until, facts }) in old.iter() {
+            self.recency.pop(&(file, at));
             let bytes = if facts.occupies() { until - at } else { 0 };
             self.occupied = self.occupied.saturating_sub(bytes);
             let (from, to) = (at.clamp(start, end), until.clamp(start, end));
@@ -429,9 +427,9 @@ impl<F: Copy + Ord> Extents<F> {
             }
         }
         for &(from, to, facts) in new.iter() {
-            let handle = self.recency.add((file, from));
+            self.recency.put((file, from), ());
             add(&mut self.occupied, if facts.occupies() { to - from } else { 0 });
-            of_file.insert(from, Extent { end: to, facts, handle });
+            of_file.insert(from, Extent { end: to, facts });
         }
         if of_file.is_empty() {
             self.files.remove(&file);

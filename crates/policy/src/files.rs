@@ -3,11 +3,12 @@
 //! Only an open file can be read ahead. An open file keeps its file system from being unmounted and its
 //! blocks from being freed, so it is closed a little after the last stream that reads it would have ended.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
 use seekless_base::Nanos;
 
 use crate::FileId;
+use crate::by_time::ByTime;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
@@ -15,8 +16,6 @@ struct Open {
     bitrate: Option<u64>,
     /// Whether its last reader announced random reads.
     random: bool,
-    /// When to close it; `None` if that time passed during a read of the file.
-    until: Option<Nanos>,
     /// Whether the driver is to close it ([`crate::Event::Leave`]).
     leaving: bool,
 }
@@ -25,8 +24,8 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Files {
     open: BTreeMap<FileId, Open>,
-    /// Files with a time to close, in order of that time.
-    in_order: BTreeSet<(Nanos, FileId)>,
+    /// When to close a file; none if that time passed during a read of the file.
+    expiry: ByTime<FileId>,
     /// How long a file stays open after its last use.
     keep: Nanos,
     max: usize,
@@ -34,7 +33,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn new(keep: Nanos, max: usize) -> Files {
-        Files { open: BTreeMap::new(), in_order: BTreeSet::new(), keep, max: max.max(1) }
+        Files { open: BTreeMap::new(), expiry: ByTime::default(), keep, max: max.max(1) }
     }
 
     /// The driver can read this file from now on. If too many are open, returns the file unused longest,
@@ -51,8 +50,7 @@ impl Files {
             return None;
         }
         let full = self.open.len() >= self.max;
-        let mut oldest = self.in_order.iter().map(|&(_, file)| file);
-        let close = full.then(|| oldest.find(|&file| !in_use(file))).flatten();
+        let close = if full { self.expiry.iter().find(|&file| !in_use(file)) } else { None };
         close.inspect(|&file| self.remove(file));
         self.open.insert(file, Open::default());
         self.keep_until(file, now + self.keep);
@@ -70,15 +68,11 @@ impl Files {
 
     /// Sets the time to close a file. Returns `false` if it is not open.
     fn keep_until(&mut self, file: FileId, time: Nanos) -> bool {
-        let Some(open) = self.open.get_mut(&file) else { return false };
-        let before = open.until.replace(time);
-        if before != Some(time) {
-            before.inspect(|&before| {
-                self.in_order.remove(&(before, file));
-            });
-            self.in_order.insert((time, file));
+        let open = self.is_open(file);
+        if open {
+            self.expiry.set(file, time);
         }
-        true
+        open
     }
 
     /// No reader is expected soon: the file is closed at once.
@@ -105,7 +99,7 @@ impl Files {
 
     /// A read of a file has ended or was withdrawn.
     pub(crate) fn released(&mut self, now: Nanos, file: FileId) {
-        if self.open.get(&file).is_some_and(|open| open.until.is_none()) {
+        if self.expiry.time(file).is_none() {
             self.keep_until(file, now);
         }
     }
@@ -136,16 +130,10 @@ impl Files {
 
     /// The next file whose time is up and that is not in use; it must be closed.
     pub(crate) fn expire(&mut self, now: Nanos, in_use: impl Fn(FileId) -> bool) -> Option<FileId> {
-        while let Some(&(until, file)) = self.in_order.first()
-            && until <= now
-        {
-            self.in_order.pop_first();
+        while let Some(file) = self.expiry.pop_due(now) {
             if !in_use(file) {
                 self.open.remove(&file);
                 return Some(file);
-            }
-            if let Some(open) = self.open.get_mut(&file) {
-                open.until = None;
             }
         }
         None
@@ -153,13 +141,12 @@ impl Files {
 
     /// When [`Files::expire`] must be called next.
     pub(crate) fn next_expiry(&self) -> Option<Nanos> {
-        Some(self.in_order.first()?.0)
+        Some(self.expiry.first()?.0)
     }
 
     fn remove(&mut self, file: FileId) {
-        if let Some(Open { until: Some(until), .. }) = self.open.remove(&file) {
-            self.in_order.remove(&(until, file));
-        }
+        self.open.remove(&file);
+        self.expiry.remove(file);
     }
 }
 

@@ -109,7 +109,6 @@ pub mod ledger;
 pub mod memory;
 pub mod pool;
 pub mod profile;
-pub mod recency;
 pub mod sizing;
 
 mod by_time;

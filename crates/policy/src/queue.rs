@@ -52,7 +52,7 @@ impl Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pieces: Vec<Piece>,
-    counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 impl Deref for Queue {
@@ -64,10 +64,6 @@ impl Deref for Queue {
 }
 
 impl Queue {
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
-    }
-
     pub(crate) fn push(&mut self, piece: Piece) {
         self.counts.add(&piece);
         self.pieces.push(piece);
@@ -151,7 +147,7 @@ mod tests {
                 }
                 let mut anew = Counts::default();
                 queue.iter().for_each(|p| anew.add(p));
-                prop_assert_eq!(queue.counts(), anew);
+                prop_assert_eq!(queue.counts, anew);
             }
         }
     }

@@ -29,7 +29,8 @@ pub(crate) struct Share {
     last: Nanos,
     /// Time owed, in nanoseconds.
     owed: f64,
-    turn: bool,
+    /// Whether the class goes before all others.
+    pub(crate) turn: bool,
     spent: f64,
 }
 
@@ -57,11 +58,6 @@ impl Share {
         self.turn = if self.turn { self.owed > 0.0 } else { self.owed >= at_least };
     }
 
-    /// Whether the class goes before all others.
-    pub(crate) fn is_turn(&self) -> bool {
-        self.turn
-    }
-
     /// When the turn ends if the class has all of the time until then; at least a nanosecond from the last
     /// account.
     pub(crate) fn turn_ends(&self) -> Option<Nanos> {
@@ -85,7 +81,7 @@ mod tests {
         let mut account = Share::new(share, TURN);
         let (mut now, total) = (Nanos::ZERO, Nanos::from_secs(200));
         while now < total {
-            let of_file_sets = usize::from(account.is_turn());
+            let of_file_sets = usize::from(account.turn);
             now += Nanos::from_millis(read_ms);
             account.pass(now, of_file_sets, 1, true);
         }
@@ -109,7 +105,7 @@ mod tests {
         let mut account = Share::new(0.1, TURN);
         account.pass(Nanos::from_secs(100), 1, 1, true);
         account.pass(Nanos::from_secs(102), 0, 1, true);
-        assert!(account.is_turn());
+        assert!(account.turn);
     }
 
     #[test]
@@ -117,7 +113,7 @@ mod tests {
         let mut account = Share::new(0.1, TURN);
         account.pass(Nanos::from_secs(100), 0, 1, false);
         account.pass(Nanos::from_secs(200), 0, 0, true);
-        assert!(!account.is_turn());
+        assert!(!account.turn);
         assert_eq!(account.spent(), Nanos::ZERO);
     }
 

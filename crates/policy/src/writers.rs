@@ -32,7 +32,7 @@ pub(crate) struct Writers {
     report: Writes,
     reported: Nanos,
     /// Bytes written, as reported.
-    bytes: u64,
+    pub(crate) bytes: u64,
     /// Time in which something was read or waited to be written.
     busy: Nanos,
     /// Turns in which a queued piece was held back; whether that holds for the present turn.
@@ -98,18 +98,13 @@ impl Writers {
 
     /// Whether it is the writers' turn: nothing is read.
     pub(crate) fn is_turn(&self) -> bool {
-        self.waits() && self.share.is_turn()
+        self.waits() && self.share.turn
     }
 
     /// When the turn ends at the latest.
     pub(crate) fn turn_ends(&self) -> Option<Nanos> {
         let ends = self.share.turn_ends().filter(|_| self.is_turn());
         ends.map(|ends| ends.min(self.reported + WRITES_BELIEVED))
-    }
-
-    /// Bytes written so far.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Counts a queued piece that has to wait for the writers' turn, once a turn.

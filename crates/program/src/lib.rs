@@ -84,7 +84,7 @@ pub fn run<P: Parser>(
     configured.keep();
     let matches = match usage::matches(command, configured.words.clone()) {
         Ok(matches) => matches,
-        Err((_, Some(line))) => return ended(name, &Fault::new(Exit::Usage, configured.located(line))),
+        Err((_, Some(line))) => return ended(name, &Fault::usage(configured.located(line))),
         Err((error, None)) => error.exit(),
     };
     let arguments = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

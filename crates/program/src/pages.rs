@@ -74,12 +74,12 @@ impl PageCommand {
             PageCommand::Man { dir: Some(dir) } => std::fs::create_dir_all(&dir)
                 .and_then(|()| clap_mangen::generate_to(program, &dir))
                 .map(|()| Exit::Ok)
-                .map_err(|e| Fault::new(Exit::Failed, format!("manual pages in {}: {e}", dir.display()))),
+                .map_err(|e| Fault::failed(format!("manual pages in {}: {e}", dir.display()))),
             PageCommand::Man { dir: None } => {
                 let mut text = Vec::new();
                 clap_mangen::Man::new(program)
                     .render(&mut text)
-                    .map_err(|e| Fault::new(Exit::Failed, format!("manual page: {e}")))?;
+                    .map_err(|e| Fault::failed(format!("manual page: {e}")))?;
                 seekless_output::print(text).map(|()| Exit::Ok)
             }
         }

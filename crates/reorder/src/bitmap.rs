@@ -11,7 +11,8 @@ const WORD: u64 = 64;
 pub(super) struct BlockMap {
     words: Vec<u64>,
     blocks: u64,
-    missing: u64,
+    /// Blocks not given yet.
+    pub(super) missing: u64,
 }
 
 impl BlockMap {
@@ -37,11 +38,6 @@ impl BlockMap {
             }
         }
         map
-    }
-
-    /// Blocks not given yet.
-    pub(super) fn missing(&self) -> u64 {
-        self.missing
     }
 
     /// Whether a block was given or is not wanted; true beyond the end.
@@ -85,7 +81,7 @@ mod tests {
         for blocks in [1, 2, 63, 64, 65, 127, 128, 129, 200] {
             let mut map = BlockMap::missing_all(blocks);
             let mut seed = blocks;
-            while map.missing() > 0 {
+            while map.missing > 0 {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let from = (seed >> 33) % blocks;
                 let expected = (0..blocks).map(|i| (from + i) % blocks).find(|b| !map.is_given(*b));
@@ -99,11 +95,11 @@ mod tests {
     #[test]
     fn ranges_are_cut_and_counted_once() {
         let map = BlockMap::missing_only(100, &[10..20, 15..25, 90..1000, 7..7]);
-        assert_eq!(map.missing(), 15 + 10);
+        assert_eq!(map.missing, 15 + 10);
         assert_eq!(map.next_missing(0), Some(10));
         assert_eq!(map.next_missing(25), Some(90));
         assert_eq!(map.next_missing(99), Some(99));
         assert!(map.is_given(100));
-        assert_eq!(BlockMap::missing_only(0, &[]).missing(), 0);
+        assert_eq!(BlockMap::missing_only(0, &[]).missing, 0);
     }
 }

@@ -65,7 +65,7 @@ impl Circus {
             room: BTreeSet::new(),
             joined: 0,
             memory: Memory::new(capacity),
-            reads: Reads::default(),
+            reads: Reads::new(),
             under: HashMap::new(),
             actions: VecDeque::new(),
             read_ids: 0,
@@ -142,7 +142,7 @@ impl Circus {
             Wanted::All => BlockMap::missing_all(blocks),
             Wanted::Ranges(ranges) => BlockMap::missing_only(blocks, ranges),
         };
-        if map.missing() == 0 {
+        if map.missing == 0 {
             self.actions.push_back(Action::Complete { client: id });
             return;
         }
@@ -203,7 +203,7 @@ impl Circus {
         self.reads.unqueued(key, id);
         self.stats.blocks_sent += 1;
         self.actions.push_back(Action::Send { client: id, content: key.0, block });
-        if client.map.missing() > 0 {
+        if client.map.missing > 0 {
             self.room.insert(client.turn(id));
         }
     }
@@ -213,7 +213,7 @@ impl Circus {
         client.sending = None;
         client.received += 1;
         let key = (client.content, block);
-        let done = client.queue.is_empty() && client.map.missing() == 0;
+        let done = client.queue.is_empty() && client.map.missing == 0;
         self.memory.unpin(key);
         self.shrink();
         if done {

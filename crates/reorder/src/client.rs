@@ -82,7 +82,7 @@ impl ClientDownload {
             Selection::Circus if file.cursor <= limits.active_length => 0,
             Selection::Circus => file.cursor - limits.active_length / 2,
         };
-        let received = file.blocks - map.missing();
+        let received = file.blocks - map.missing;
         ClientDownload {
             content,
             joined,

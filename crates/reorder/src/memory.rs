@@ -1,34 +1,27 @@
 //! The blocks in memory: a bounded number, the one used longest ago leaves first, one being sent never.
 
 use hashbrown::HashMap;
-use seekless_policy::recency::{Handle, Recency};
+use lru::LruCache;
 
 use super::ContentId;
 
 pub(super) type Key = (ContentId, u64);
 
-#[derive(Clone, Copy, Debug)]
-struct CachedBlock {
-    /// Clients it is being sent to.
-    pins: u32,
-    /// Its place in `idle` while no client holds it.
-    idle: Option<Handle>,
-}
-
 /// Bounded block memory.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     capacity: u64,
-    held: HashMap<Key, CachedBlock>,
+    /// The number of clients that each block is being sent to.
+    held: HashMap<Key, u32>,
     /// Not pinned, by last use.
-    idle: Recency<Key>,
+    idle: LruCache<Key, ()>,
     /// Room promised to reads under way.
     reserved: u64,
 }
 
 impl Memory {
     pub(super) fn new(capacity: u64) -> Memory {
-        Memory { capacity: capacity.max(1), held: HashMap::new(), idle: Recency::default(), reserved: 0 }
+        Memory { capacity: capacity.max(1), held: HashMap::new(), idle: LruCache::unbounded(), reserved: 0 }
     }
 
     pub(super) fn contains(&self, key: Key) -> bool {
@@ -60,7 +53,7 @@ impl Memory {
 
     /// The idle block used longest ago is held no longer.
     fn drop_oldest(&mut self) -> Option<Key> {
-        let key = self.idle.pop_oldest()?;
+        let (key, ()) = self.idle.pop_lru()?;
         self.held.remove(&key);
         Some(key)
     }
@@ -81,26 +74,24 @@ impl Memory {
     /// A promised block that came.
     pub(super) fn fill(&mut self, key: Key) {
         self.release();
-        let held = CachedBlock { pins: 0, idle: Some(self.idle.add(key)) };
-        self.held.insert(key, held);
+        self.held.insert(key, 0);
+        self.idle.put(key, ());
     }
 
     /// A client is to be sent this block; `false` if it is not here.
     pub(super) fn pin(&mut self, key: Key) -> bool {
-        let Some(held) = self.held.get_mut(&key) else { return false };
-        if let Some(handle) = held.idle.take() {
-            self.idle.remove(handle);
-        }
-        held.pins += 1;
+        let Some(pins) = self.held.get_mut(&key) else { return false };
+        *pins += 1;
+        self.idle.pop(&key);
         true
     }
 
     /// It is not any more.
     pub(super) fn unpin(&mut self, key: Key) {
-        let Some(held) = self.held.get_mut(&key) else { return };
-        held.pins = held.pins.saturating_sub(1);
-        if held.pins == 0 && held.idle.is_none() {
-            held.idle = Some(self.idle.add(key));
+        let Some(pins) = self.held.get_mut(&key) else { return };
+        *pins = pins.saturating_sub(1);
+        if *pins == 0 && !self.idle.contains(&key) {
+            self.idle.put(key, ());
         }
     }
 }

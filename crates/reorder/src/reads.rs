@@ -5,18 +5,10 @@ use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use seekless_policy::recency::{Handle, Recency};
+use lru::LruCache;
 
 use super::ClientId;
 use super::memory::Key;
-
-/// Position in the order of reading.
-#[derive(Clone, Copy, Debug)]
-enum ReadRank {
-    /// A client waits for it.
-    Urgent(Handle),
-    Queued(Handle),
-}
 
 #[derive(Clone, Debug, Default)]
 struct Want {
@@ -26,31 +18,33 @@ struct Want {
     by: Option<ClientId>,
     /// Clients that have nothing else to send.
     waiting: Vec<ClientId>,
-    /// Its position, if it must be read.
-    place: Option<ReadRank>,
     /// Whether it is being read.
     in_flight: bool,
 }
 
 /// Blocks in queues that are not in memory, or were not when chosen. It has as many entries as queues hold
 /// blocks, plus those being read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Reads {
     wants: HashMap<Key, Want>,
     /// Blocks to read, first come, first served: first these,
-    urgent: Recency<Key>,
+    urgent: LruCache<Key, ()>,
     /// then these.
-    queued: Recency<Key>,
+    queued: LruCache<Key, ()>,
 }
 
 impl Reads {
+    pub(super) fn new() -> Reads {
+        Reads { wants: HashMap::new(), urgent: LruCache::unbounded(), queued: LruCache::unbounded() }
+    }
+
     /// A block entered a client's queue.
     pub(super) fn queued(&mut self, key: Key, client: ClientId, resident: bool) {
         let want = self.wants.entry(key).or_default();
         want.queued += 1;
         want.by = Some(client);
-        if !resident && !want.in_flight && want.place.is_none() {
-            want.place = Some(ReadRank::Queued(self.queued.add(key)));
+        if !resident && !want.in_flight && !self.urgent.contains(&key) && !self.queued.contains(&key) {
+            self.queued.put(key, ());
         }
     }
 
@@ -59,17 +53,11 @@ impl Reads {
     pub(super) fn wait(&mut self, key: Key, client: ClientId) -> bool {
         let want = self.wants.entry(key).or_default();
         want.waiting.push(client);
-        let stale = match want.place {
-            _ if want.in_flight => return false,
-            Some(ReadRank::Urgent(_)) => return false,
-            Some(ReadRank::Queued(handle)) => {
-                self.queued.remove(handle);
-                false
-            }
-            None => true,
-        };
-        want.place = Some(ReadRank::Urgent(self.urgent.add(key)));
-        stale
+        if want.in_flight || self.urgent.contains(&key) {
+            return false;
+        }
+        self.urgent.put(key, ());
+        self.queued.pop(&key).is_none()
     }
 
     /// A block left a client's queue: it is being sent, or the client is gone.
@@ -79,19 +67,18 @@ impl Reads {
         want.queued = want.queued.saturating_sub(1);
         want.waiting.retain(|c| *c != client);
         if want.queued == 0 {
-            let place = want.place.take();
             if !want.in_flight {
                 entry.remove();
             }
-            self.out_of_order(place);
+            self.out_of_order(key);
         }
     }
 
     /// The next block to read, and a client that it is for.
     pub(super) fn next(&self) -> Option<(Key, Option<ClientId>)> {
-        let key = self.urgent.oldest().or(self.queued.oldest())?;
-        let want = self.wants.get(&key)?;
-        Some((key, want.waiting.first().copied().or(want.by)))
+        let (key, ()) = self.urgent.peek_lru().or(self.queued.peek_lru())?;
+        let want = self.wants.get(key)?;
+        Some((*key, want.waiting.first().copied().or(want.by)))
     }
 
     pub(super) fn in_flight(&self, key: Key) -> bool {
@@ -100,19 +87,14 @@ impl Reads {
 
     /// A read of the block has begun.
     pub(super) fn begin(&mut self, key: Key) {
-        let want = self.wants.entry(key).or_default();
-        want.in_flight = true;
-        let place = want.place.take();
-        self.out_of_order(place);
+        self.wants.entry(key).or_default().in_flight = true;
+        self.out_of_order(key);
     }
 
     /// It need not be read any more.
-    fn out_of_order(&mut self, place: Option<ReadRank>) {
-        match place {
-            Some(ReadRank::Urgent(handle)) => self.urgent.remove(handle),
-            Some(ReadRank::Queued(handle)) => self.queued.remove(handle),
-            None => {}
-        }
+    fn out_of_order(&mut self, key: Key) {
+        self.urgent.pop(&key);
+        self.queued.pop(&key);
     }
 
     /// The read of the block has ended. Returns the clients that waited for it.

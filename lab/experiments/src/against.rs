@@ -216,13 +216,13 @@ impl Against {
 /// # Errors
 /// `Usage`: no such drive, no profile, or one that no disk can have.
 pub fn of_report(drive: &str, report: &Value) -> Result<Against, Fault> {
-    let usage = |message: String| Fault::new(Exit::Usage, message);
-    let spec = catalogue::get(drive)
-        .ok_or_else(|| usage(format!("{drive}: no such drive; `seekless-lab vdisk drives` lists them")))?;
+    let spec = catalogue::get(drive).ok_or_else(|| {
+        Fault::usage(format!("{drive}: no such drive; `seekless-lab vdisk drives` lists them"))
+    })?;
     let profile = report.get("profile").cloned().unwrap_or_default();
     let profile: DiskProfile = serde_json::from_value(profile)
-        .map_err(|e| usage(format!("it is not what `seekless disk profile --json` writes: {e}")))?;
-    profile.check().map_err(|why| usage(format!("it is no profile of a disk: {why}")))?;
+        .map_err(|e| Fault::usage(format!("it is not what `seekless disk profile --json` writes: {e}")))?;
+    profile.check().map_err(|why| Fault::usage(format!("it is no profile of a disk: {why}")))?;
     Ok(Against::new(&profile, &spec, drive))
 }
 
@@ -234,10 +234,7 @@ pub fn run(args: &AgainstArgs) -> Result<Exit, Fault> {
     let text = input::text(&args.profile)?;
     let named = |e: Fault| Fault::new(e.exit, format!("{}: {}", args.profile.display(), e.message));
     let report = serde_json::from_str(&text).map_err(|e| {
-        named(Fault::new(
-            Exit::Usage,
-            format!("it is no JSON: {e}; write it with `seekless disk profile --json`"),
-        ))
+        named(Fault::usage(format!("it is no JSON: {e}; write it with `seekless disk profile --json`")))
     })?;
     let against = of_report(&args.drive, &report).map_err(named)?;
     seekless_output::give(args.json.path(), &against, || against.table())?;

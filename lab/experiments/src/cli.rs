@@ -313,16 +313,13 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
     args.record.as_deref().map_or(Ok(()), record::folder_of_records)?;
     let several = args.scenarios.len() > 1 || args.scenarios[0] == "all";
     if several && !args.sim {
-        return Err(Fault::new(
-            Exit::Usage,
-            "several scenarios run in one go in the simulator only: use --sim",
-        ));
+        return Err(Fault::usage("several scenarios run in one go in the simulator only: use --sim"));
     }
     if several {
         let machines = args.seed.is_some() || args.machines.is_some();
         if machines || args.repetitions.is_some() || args.engine.is_some() || args.keep.is_some() {
             let message = "--seed, --machines, --repetitions, --engine and --keep are for one scenario, not for several";
-            return Err(Fault::new(Exit::Usage, message));
+            return Err(Fault::usage(message));
         }
         return run_all(args);
     }
@@ -345,8 +342,7 @@ fn run_scenario(args: &RunArgs) -> Result<Exit, Fault> {
             })?
         }
         false if scenario.sim.only => {
-            let message = format!("`{name}` runs in the simulator only: use --sim");
-            return Err(Fault::new(Exit::Missing, message));
+            return Err(Fault::missing(format!("`{name}` runs in the simulator only: use --sim")));
         }
         false if scenario.axis.as_ref().is_some_and(|a| a.drawn.is_some()) => {
             let kept = args.keep.as_deref().map_or(Ok(Vec::new()), |dir| sim::kept(dir, &name, &scenario))?;
@@ -388,7 +384,7 @@ fn drawn_as_asked(args: &RunArgs, scenario: &mut Scenario) -> Result<(), Fault> 
     let (seed, machines) = own.map_or((1, 1), |own| (own.seed, own.machines));
     scenario
         .draw(args.seed.unwrap_or(seed), args.machines.unwrap_or(machines))
-        .map_err(|why| Fault::new(Exit::Usage, format!("`{}`: {why}", args.scenarios[0])))
+        .map_err(|why| Fault::usage(format!("`{}`: {why}", args.scenarios[0])))
 }
 
 /// Simulator runs at a time.
@@ -417,10 +413,7 @@ fn run_all(args: &RunArgs) -> Result<Exit, Fault> {
     if let Some(unknown) = named.into_iter().flatten().find(|n| !scenario::all().iter().any(|(m, _)| m == n))
     {
         scenario::find(unknown)?;
-        return Err(Fault::new(
-            Exit::Usage,
-            format!("`{unknown}`: several scenarios are given by name, not as files"),
-        ));
+        return Err(Fault::usage(format!("`{unknown}`: several scenarios are given by name, not as files")));
     }
     let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
     for (name, text) in
@@ -455,13 +448,10 @@ fn report_all(dir: &Path, json: Option<&Path>) -> Result<Exit, Fault> {
         }
     }
     if all.is_empty() {
-        return Err(Fault::new(
-            Exit::Missing,
-            format!(
-                "{}: no results.json in it or its folders; give the folder of a finished `seekless-lab run`",
-                dir.display()
-            ),
-        ));
+        return Err(Fault::missing(format!(
+            "{}: no results.json in it or its folders; give the folder of a finished `seekless-lab run`",
+            dir.display()
+        )));
     }
     write_all(dir, &all, &left_out, None, json)
 }

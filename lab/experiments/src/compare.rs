@@ -2,7 +2,7 @@
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde::Serialize;
 
 use crate::report::number;
@@ -37,13 +37,16 @@ pub fn compare(a: &Results, b: &Results) -> Result<Vec<ComparedCell>, Fault> {
         ("live", "sim") => (a, b),
         ("sim", "live") => (b, a),
         (one, other) => {
-            let message = format!("compare a live run with a simulated one; these are {one} and {other}");
-            return Err(Fault::new(Exit::Usage, message));
+            return Err(Fault::usage(format!(
+                "compare a live run with a simulated one; these are {one} and {other}"
+            )));
         }
     };
     if live.name != simulated.name {
-        let message = format!("these are runs of two scenarios, `{}` and `{}`", live.name, simulated.name);
-        return Err(Fault::new(Exit::Usage, message));
+        return Err(Fault::usage(format!(
+            "these are runs of two scenarios, `{}` and `{}`",
+            live.name, simulated.name
+        )));
     }
     let mut lines = Vec::new();
     for point in live.scenario.points() {
@@ -64,7 +67,7 @@ pub fn compare(a: &Results, b: &Results) -> Result<Vec<ComparedCell>, Fault> {
         }
     }
     if lines.is_empty() {
-        return Err(Fault::new(Exit::Usage, "the two runs have no arm with mb_s or p95_ms in common"));
+        return Err(Fault::usage("the two runs have no arm with mb_s or p95_ms in common"));
     }
     Ok(lines)
 }
@@ -93,6 +96,8 @@ pub fn text(lines: &[ComparedCell], width: u16) -> String {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
     use crate::environment::Environment;
     use crate::results::{Row, SCHEMA};

@@ -41,10 +41,10 @@ pub fn serve(root: &Path, port: u16) -> Result<Exit, Fault> {
         .canonicalize()
         .ok()
         .filter(|r| r.is_dir())
-        .ok_or_else(|| Fault::new(Exit::Missing, format!("{} is not a folder", root.display())))?;
+        .ok_or_else(|| Fault::missing(format!("{} is not a folder", root.display())))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => Fault::new(Exit::Busy, format!("port {port} is in use")),
-        _ => Fault::new(Exit::Failed, format!("port {port}: {error}")),
+        io::ErrorKind::AddrInUse => Fault::busy(format!("port {port} is in use")),
+        _ => Fault::failed(format!("port {port}: {error}")),
     })?;
     let shared = Arc::new(FileServer { root, calls: Calls::default() });
     let open = Arc::new(AtomicUsize::new(0));

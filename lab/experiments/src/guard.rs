@@ -83,7 +83,7 @@ impl Scratch {
     /// Makes one under the system's temporary folder.
     pub(crate) fn new() -> Result<Scratch, Fault> {
         use std::os::unix::fs::PermissionsExt;
-        let fault = |error: std::io::Error| Fault::new(Exit::Failed, format!("temporary folder: {error}"));
+        let fault = |error: std::io::Error| Fault::failed(format!("temporary folder: {error}"));
         let permissions = std::fs::Permissions::from_mode(0o755);
         let dir = tempfile::Builder::new()
             .prefix("seekless-lab-")
@@ -100,8 +100,7 @@ impl Scratch {
     /// A folder in it, made if need be.
     pub(crate) fn dir(&self, name: &str) -> Result<PathBuf, Fault> {
         let dir = self.path().join(name);
-        std::fs::create_dir_all(&dir)
-            .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", dir.display())))?;
+        std::fs::create_dir_all(&dir).map_err(|e| Fault::failed(format!("{}: {e}", dir.display())))?;
         Ok(dir)
     }
 }

@@ -33,9 +33,7 @@ impl Process {
         log: &Path,
         group: Option<&MemoryGroup>,
     ) -> Result<Process, Fault> {
-        let fault = |error: &dyn std::fmt::Display| {
-            Fault::new(Exit::Failed, format!("{what} does not start: {error}"))
-        };
+        let fault = |error: &dyn std::fmt::Display| Fault::failed(format!("{what} does not start: {error}"));
         let out = File::create(log).map_err(|e| fault(&e))?;
         let err = out.try_clone().map_err(|e| fault(&e))?;
         // A group of its own: a terminal's Ctrl-C reaches the lab, and the lab decides what ends when.
@@ -46,7 +44,7 @@ impl Process {
         spawn::die_with_parent(&mut command, Signal::TERM);
         let child = command.spawn().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                Fault::new(Exit::Missing, format!("{what}: {} is not here", command.get_program().display()))
+                Fault::missing(format!("{what}: {} is not here", command.get_program().display()))
             }
             _ => fault(&error),
         })?;
@@ -62,8 +60,7 @@ impl Process {
     pub(crate) fn runs(&mut self) -> Result<(), Fault> {
         match self.ended() {
             Some(status) => {
-                let message = format!("{} ended with {status}: {}", self.what, self.last_line());
-                Err(Fault::new(Exit::Failed, message))
+                Err(Fault::failed(format!("{} ended with {status}: {}", self.what, self.last_line())))
             }
             None => Ok(()),
         }
@@ -119,9 +116,8 @@ impl Process {
     /// Waits for the end, looking out for signals, at most `patience`.
     pub(crate) fn wait(&mut self, patience: Duration) -> Result<ExitStatus, Fault> {
         let what = self.what.clone();
-        guard::wait_for(patience, || Ok(self.ended()))?.ok_or_else(|| {
-            Fault::new(Exit::Failed, format!("{what} did not end within {} s", patience.as_secs()))
-        })
+        guard::wait_for(patience, || Ok(self.ended()))?
+            .ok_or_else(|| Fault::failed(format!("{what} did not end within {} s", patience.as_secs())))
     }
 
     /// The processes that this one has started and that run.
@@ -172,12 +168,12 @@ pub(crate) fn run_json(
     let out = tempfile::Builder::new()
         .prefix("out-")
         .tempfile_in(scratch)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", scratch.display())))?;
+        .map_err(|e| Fault::failed(format!("{}: {e}", scratch.display())))?;
     let errors = tempfile::Builder::new()
         .prefix("err-")
         .tempfile_in(scratch)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", scratch.display())))?;
-    let fault = |error: &dyn std::fmt::Display| Fault::new(Exit::Failed, format!("{what}: {error}"));
+        .map_err(|e| Fault::failed(format!("{}: {e}", scratch.display())))?;
+    let fault = |error: &dyn std::fmt::Display| Fault::failed(format!("{what}: {error}"));
     command.stdin(Stdio::null()).process_group(0);
     command.stdout(out.reopen().map_err(|e| fault(&e))?).stderr(errors.reopen().map_err(|e| fault(&e))?);
     spawn::die_with_parent(&mut command, Signal::TERM);

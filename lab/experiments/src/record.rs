@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -69,8 +69,10 @@ pub fn folder_of_records(folder: &Path) -> Result<(), Fault> {
     if folder.is_dir() {
         return Ok(());
     }
-    let what = format!("{}: no such folder; call this in a checkout, or name its folder", folder.display());
-    Err(Fault::new(Exit::Missing, what))
+    Err(Fault::missing(format!(
+        "{}: no such folder; call this in a checkout, or name its folder",
+        folder.display()
+    )))
 }
 
 impl Record {
@@ -85,7 +87,7 @@ impl Record {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(seekless_output::input::unreadable(&path, &e)),
         };
-        let wrong = |why: String| Fault::new(Exit::Usage, format!("{}: {why}", path.display()));
+        let wrong = |why: String| Fault::usage(format!("{}: {why}", path.display()));
         let record: Record = serde_json::from_str(&text).map_err(|e| {
             wrong(format!("is no record of a run ({e}); record the run anew (`seekless-lab record`)"))
         })?;
@@ -132,8 +134,7 @@ pub fn path(folder: &Path, name: &str) -> PathBuf {
 /// [`Exit::Usage`]: the run was shortened (`--quick`) or interrupted, or is of a scenario that does not come
 /// with the program; [`Exit::Missing`]: no such folder; else those of reading and writing the record.
 pub fn add(folder: &Path, results: &Results) -> Result<PathBuf, Fault> {
-    let refuse =
-        |why: &str| Err(Fault::new(Exit::Usage, format!("`{}` is not recorded: {why}", results.name)));
+    let refuse = |why: &str| Err(Fault::usage(format!("`{}` is not recorded: {why}", results.name)));
     if !scenario::all().iter().any(|(name, _)| *name == results.name) {
         return refuse("only scenarios that come with the program are");
     }
@@ -152,8 +153,8 @@ pub fn add(folder: &Path, results: &Results) -> Result<PathBuf, Fault> {
     });
     record.runs.insert(results.driver.clone(), Recorded::of(results));
     let path = path(folder, &results.name);
-    let value = serde_json::to_value(&record)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))?;
+    let value =
+        serde_json::to_value(&record).map_err(|e| Fault::failed(format!("{}: {e}", path.display())))?;
     let mut text = String::new();
     write_lines(&mut text, &value, LINE_DEPTH);
     seekless_output::whole(&path, text + "\n")?;
@@ -235,6 +236,8 @@ fn write_lines(text: &mut String, value: &Value, depth: u32) {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
     use crate::report::tests::made_up;
 

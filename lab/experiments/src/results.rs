@@ -80,15 +80,12 @@ impl Results {
     /// [`Exit::Missing`] when there is none; those of [`seekless_output::input::text`]; [`Exit::Usage`] when
     /// it is not one of ours or newer than we are.
     pub fn read(path: &Path) -> Result<Results, Fault> {
-        let wrong = |why: String| Fault::new(Exit::Usage, format!("{}: {why}", path.display()));
+        let wrong = |why: String| Fault::usage(format!("{}: {why}", path.display()));
         let text = seekless_output::input::text(path).map_err(|fault| match fault.exit {
-            Exit::Missing => {
-                let what = format!(
-                    "{}: no such file; give the folder of a finished `seekless-lab run`",
-                    path.display()
-                );
-                Fault::new(Exit::Missing, what)
-            }
+            Exit::Missing => Fault::missing(format!(
+                "{}: no such file; give the folder of a finished `seekless-lab run`",
+                path.display()
+            )),
             _ => fault,
         })?;
         let results: Results = serde_json::from_str(&text).map_err(|error| {

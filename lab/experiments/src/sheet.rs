@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde::Serialize;
 
 use crate::check::{Check, Comparison, Margin};
@@ -164,7 +164,7 @@ pub(crate) fn refuse(file: &str, text: &str, scenario: &Scenario) -> Result<(), 
     let mut sheet = Sheet::default();
     sheet.read(file, text, scenario);
     match sheet.breaches.first() {
-        Some(breach) => Err(Fault::new(Exit::Usage, format!("{breach}; docs/STATEMENTS.md has the rules"))),
+        Some(breach) => Err(Fault::usage(format!("{breach}; docs/STATEMENTS.md has the rules"))),
         None => Ok(()),
     }
 }
@@ -425,6 +425,8 @@ fn numbers(text: &str) -> Vec<Printed> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     fn broken(text: &str) -> Vec<String> {

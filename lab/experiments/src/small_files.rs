@@ -29,7 +29,7 @@ pub(crate) fn write(tree: &TreeSpec, root: &Path) -> Result<Sums, Fault> {
         guard::check_interrupted()?;
         let whole = root.join(&path);
         let sum = write_file(&whole, &path, size, &mut buffer)
-            .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", whole.display())))?;
+            .map_err(|e| Fault::failed(format!("{}: {e}", whole.display())))?;
         sums.insert(path, sum);
     }
     Ok(sums)
@@ -78,7 +78,7 @@ pub(crate) fn wrong(expected: &Sums, read: &Sums) -> usize {
 /// # Errors
 /// `Failed`: the stream is broken, or standard output is.
 pub(crate) fn sums() -> Result<Exit, Fault> {
-    let broken = |e: io::Error| Fault::new(Exit::Failed, format!("the tar stream: {e}"));
+    let broken = |e: io::Error| Fault::failed(format!("the tar stream: {e}"));
     let mut archive = tar::Archive::new(io::stdin().lock());
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut buffer = vec![0; BUFFER];

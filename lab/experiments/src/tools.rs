@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 /// The `seekless` binary, which has the daemon and the servers: `$SEEKLESS_BIN`, else beside this program,
 /// else in PATH.
@@ -20,13 +20,13 @@ pub(crate) fn seekless() -> Result<PathBuf, Fault> {
     found.ok_or_else(|| {
         let message = "the program seekless is neither beside seekless-lab nor in PATH: install the package \
                        seekless (in a checkout: cargo build --release), or set SEEKLESS_BIN";
-        Fault::new(Exit::Missing, message)
+        Fault::missing(message)
     })
 }
 
 /// The `seekless-lab` binary, which has the software disk, the load and the simulator: this program itself.
 pub(crate) fn laboratory() -> Result<PathBuf, Fault> {
-    std::env::current_exe().map_err(|e| Fault::new(Exit::Failed, format!("cannot find our own program: {e}")))
+    std::env::current_exe().map_err(|e| Fault::failed(format!("cannot find our own program: {e}")))
 }
 
 /// Commands of `seekless-lab` that an experiment starts; the others are those of `seekless`.
@@ -75,12 +75,11 @@ fn near_the_program(variable: &str, paths: &[&str], (folder, build): (&str, &str
     let program = program.canonicalize().unwrap_or(program);
     let dir = program.parent().unwrap_or(Path::new("/"));
     paths.iter().map(|relative| dir.join(relative)).find(|path| path.exists()).ok_or_else(|| {
-        let message = format!(
+        Fault::missing(format!(
             "{} is neither beside {} nor in {folder}: build it (`{build}`) or set {variable}",
             paths[0],
             program.display()
-        );
-        Fault::new(Exit::Missing, message)
+        ))
     })
 }
 
@@ -95,7 +94,7 @@ pub(crate) fn python_package() -> Result<PathBuf, Fault> {
     above.map(|dir| dir.join("python")).find(|dir| dir.join("seekless_order/__init__.py").is_file()).ok_or_else(
         || {
             let message = "the Python package seekless_order is not here: call this in a checkout, or set SEEKLESS_PYTHON";
-            Fault::new(Exit::Missing, message)
+            Fault::missing(message)
         },
     )
 }
@@ -159,9 +158,9 @@ pub(crate) fn find_go(name: &str) -> Result<Program, Fault> {
         .map(|path| Program { path, root: "/".into(), libraries: None })
         .map_or_else(|| find(name), Ok)
         .map_err(|_| {
-            let message =
-                format!("{name} is neither built nor installed: run scripts/provision-go (needs Go)");
-            Fault::new(Exit::Missing, message)
+            Fault::missing(format!(
+                "{name} is neither built nor installed: run scripts/provision-go (needs Go)"
+            ))
         })
 }
 
@@ -171,8 +170,7 @@ pub(crate) fn kafka() -> Result<PathBuf, Fault> {
     let starts = [std::env::current_dir().ok(), seekless().ok()];
     let above = starts.iter().flatten().flat_map(|start| start.ancestors());
     above.map(|dir| dir.join(".cache/kafka/libs")).find(|dir| dir.is_dir()).ok_or_else(|| {
-        let message = "Kafka is not here: run scripts/provision-kafka (needs Java and Maven)";
-        Fault::new(Exit::Missing, message)
+        Fault::missing("Kafka is not here: run scripts/provision-kafka (needs Java and Maven)")
     })
 }
 
@@ -196,8 +194,8 @@ pub(crate) fn find(name: &str) -> Result<Program, Fault> {
         .find(|path| path.is_file())
         .map(|path| Program { path, root: "/".into(), libraries: None })
         .ok_or_else(|| {
-            let message =
-                format!("{name} is neither unpacked nor installed: run scripts/provision or install it");
-            Fault::new(Exit::Missing, message)
+            Fault::missing(format!(
+                "{name} is neither unpacked nor installed: run scripts/provision or install it"
+            ))
         })
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use seekless_base::{Exit, Fault, Nanos};
+use seekless_base::{Fault, Nanos};
 use seekless_model::load_options::{LibraryOptions, SeedOption};
 use seekless_model::workload::catalogue::Catalogue;
 use seekless_model::workload::session::ClientClass;
@@ -37,13 +37,13 @@ impl CatalogueArgs {
     /// A value out of range, or a manifest that cannot be read (usage, missing).
     pub fn catalogue(&self) -> Result<Catalogue, Fault> {
         match &self.manifest {
-            None => Catalogue::new(&self.library.spec()).map_err(|e| Fault::new(Exit::Usage, e.to_string())),
+            None => Catalogue::new(&self.library.spec()).map_err(|e| Fault::usage(e.to_string())),
             Some(path) => Catalogue::from_manifest(
                 seekless_output::input::text(path)?.as_bytes(),
                 self.library.zipf,
                 self.library.catalogue_seed,
             )
-            .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", path.display()))),
+            .map_err(|e| Fault::usage(format!("{}: {e}", path.display()))),
         }
     }
 }
@@ -85,10 +85,10 @@ impl RunArgs {
     pub fn settings(&self, length: Option<Nanos>, classes: &[ClientClass]) -> Result<RunSettings, Fault> {
         if length.is_some_and(|l| l <= self.warmup) {
             let l = length.unwrap_or_default();
-            return Err(Fault::new(
-                Exit::Usage,
-                format!("the warm-up of {} leaves nothing of a run of {l}; give a longer run", self.warmup),
-            ));
+            return Err(Fault::usage(format!(
+                "the warm-up of {} leaves nothing of a run of {l}; give a longer run",
+                self.warmup
+            )));
         }
         let target = TargetServer::parse(&self.url, self.cacert.as_deref())?;
         target.probe()?;
@@ -184,7 +184,7 @@ pub fn classes(links: &[String], delay: Nanos) -> Result<Vec<ClientClass>, Fault
             again.share += 1.0;
             continue;
         }
-        let link_bits_per_s = link_rate(name).map_err(|e| Fault::new(Exit::Usage, format!("--link: {e}")))?;
+        let link_bits_per_s = link_rate(name).map_err(|e| Fault::usage(format!("--link: {e}")))?;
         classes.push(ClientClass { name: name.to_string(), link_bits_per_s, delay, share: 1.0 });
     }
     Ok(classes)

@@ -210,18 +210,18 @@ fn finish(
 fn run_closed(a: &ClosedArgs) -> Result<Exit, Fault> {
     let ClosedOptions { clients, range, pick, connections, handler } = a.closed;
     if range == Bytes::ZERO {
-        return Err(Fault::new(Exit::Usage, "--range 0B asks for nothing; give a size such as 512KiB"));
+        return Err(Fault::usage("--range 0B asks for nothing; give a size such as 512KiB"));
     }
     let class = a.line.classes(&CLOSED)?;
     let [ClientClass { link_bits_per_s, delay, .. }] = class[..] else {
-        return Err(Fault::new(Exit::Usage, "--link: closed-loop clients all have one rate; give one"));
+        return Err(Fault::usage("--link: closed-loop clients all have one rate; give one"));
     };
     let length = a.length.duration.unwrap_or(CLOSED_S);
     let timeout = a.line.timeout(&CLOSED);
     let catalogue = Arc::new(a.catalogue.catalogue()?);
     let settings = a.run.settings(Some(length), &class)?;
     if let Some(handler) = handler {
-        handler.check(&catalogue).map_err(|why| Fault::new(Exit::Usage, why))?;
+        handler.check(&catalogue).map_err(Fault::usage)?;
     }
     let spec = ClosedSpec { range, pick, random_start: true, connections, seed: a.run.from.seed };
     let own = json!({
@@ -242,8 +242,7 @@ fn run_downloads(a: &DownloadsArgs) -> Result<Exit, Fault> {
     let catalogue = Arc::new(a.catalogue.catalogue()?);
     let mean_bytes = catalogue.total().0 as f64 / catalogue.videos().len().max(1) as f64;
     let Some(per_s) = arrivals_per_s(f64::from(a.clients), mean_bytes.max(1.0), &classes) else {
-        return Err(Fault::new(
-            Exit::Usage,
+        return Err(Fault::usage(
             "--link none: downloads need a link rate, from which follows how many begin",
         ));
     };
@@ -292,7 +291,7 @@ fn run_sessions(a: &SessionsArgs) -> Result<Exit, Fault> {
 fn run_replay(a: &ReplayArgs) -> Result<Exit, Fault> {
     let class = a.line.classes(&VIEWERS)?;
     let log = httperf::parse(seekless_output::input::text(&a.file)?.as_bytes())
-        .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", a.file.display())))?;
+        .map_err(|e| Fault::usage(format!("{}: {e}", a.file.display())))?;
     let settings = a.run.settings(a.length.duration, &class)?;
     let count = a.sessions.unwrap_or(log.len() as u64);
     let own = json!({

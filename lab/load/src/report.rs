@@ -423,21 +423,18 @@ impl RunReport {
         if let Some(c) = &self.failures.corruption {
             let n = self.failures.by_kind.get("wrong_byte").copied().unwrap_or(0)
                 + self.failures.by_kind.get("range").copied().unwrap_or(0);
-            return Err(Fault::new(
-                Exit::Failed,
-                format!("the server sent wrong content: {}: {} ({n} such answers in all)", c.path, c.detail),
-            ));
+            return Err(Fault::failed(format!(
+                "the server sent wrong content: {}: {} ({n} such answers in all)",
+                c.path, c.detail
+            )));
         }
         if self.totals.requests == 0
             && let Some(e) = self.failures.examples.first()
         {
-            return Err(Fault::new(
-                Exit::Failed,
-                format!(
-                    "not one of {} requests was answered; the first, {} from byte {}: {}",
-                    self.totals.failures, e.path, e.offset, e.detail
-                ),
-            ));
+            return Err(Fault::failed(format!(
+                "not one of {} requests was answered; the first, {} from byte {}: {}",
+                self.totals.failures, e.path, e.offset, e.detail
+            )));
         }
         Ok(if self.partial { Exit::Interrupted } else { Exit::Ok })
     }

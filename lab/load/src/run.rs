@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault, Nanos};
+use seekless_base::{Fault, Nanos};
 use seekless_model::workload::content::Content;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, watch};
@@ -177,8 +177,7 @@ where
     F: Future<Output = ()> + 'static,
 {
     raise_descriptor_limit();
-    let failed =
-        |e: std::io::Error| Fault::new(Exit::Failed, format!("cannot start the load's threads: {e}"));
+    let failed = |e: std::io::Error| Fault::failed(format!("cannot start the load's threads: {e}"));
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let _inside = runtime.enter();
     let clock = Clock::start(settings.speedup);
@@ -245,7 +244,7 @@ where
     bar.clear();
     let length = settings.length.map_or(clock.now(), |l| l.min(clock.now()));
     Ok(Finished {
-        record: merged.ok_or_else(|| Fault::new(Exit::Failed, "every thread of the load failed"))?,
+        record: merged.ok_or_else(|| Fault::failed("every thread of the load failed"))?,
         length,
         wall_s: clock.now().as_secs_f64() / clock.speedup(),
         cpu_s: cpu_seconds() - cpu_before,

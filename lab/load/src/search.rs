@@ -328,7 +328,7 @@ impl RampWatch {
 /// Runs `seekless-lab load search`.
 pub(crate) fn run_search(a: &SearchArgs) -> Result<Exit, Fault> {
     if a.from >= a.to {
-        return Err(Fault::new(Exit::Usage, format!("--from {} must be below --to {}", a.from, a.to)));
+        return Err(Fault::usage(format!("--from {} must be below --to {}", a.from, a.to)));
     }
     let settings: Settings = a.with.settings()?;
     within(&[

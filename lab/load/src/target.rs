@@ -9,7 +9,7 @@ use hyper::Uri;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
@@ -45,9 +45,8 @@ impl TargetServer {
     /// # Errors
     /// Not such a URL (usage), no certificates for it (usage), or a host without an address (missing).
     pub fn parse(url: &str, cacert: Option<&Path>) -> Result<TargetServer, Fault> {
-        let usage = |why: &str| {
-            Fault::new(Exit::Usage, format!("--url {url}: {why}; write for example http://127.0.0.1:8080/"))
-        };
+        let usage =
+            |why: &str| Fault::usage(format!("--url {url}: {why}; write for example http://127.0.0.1:8080/"));
         let uri: Uri = url.parse().map_err(|_| usage("this is not a URL"))?;
         let secure = match (uri.scheme_str(), cacert) {
             (Some("http"), _) => None,
@@ -61,9 +60,11 @@ impl TargetServer {
         }
         let name = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let port = uri.port_u16().unwrap_or(if secure.is_some() { 443 } else { 80 });
-        let addr = (name, port).to_socket_addrs().ok().and_then(|mut all| all.next()).ok_or_else(|| {
-            Fault::new(Exit::Missing, format!("--url {url}: the host `{name}` has no address"))
-        })?;
+        let addr = (name, port)
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut all| all.next())
+            .ok_or_else(|| Fault::missing(format!("--url {url}: the host `{name}` has no address")))?;
         let mut base = uri.path().to_string();
         if !base.ends_with('/') {
             base.push('/');
@@ -140,12 +141,9 @@ impl TargetServer {
                 std::net::TcpStream::connect_timeout(addr, std::time::Duration::from_secs(5))
                     .map(drop)
                     .map_err(|e| {
-                        Fault::new(
-                            Exit::Missing,
-                            format!(
-                                "no server answers at {addr}: {e}; start it, or give its address with --url"
-                            ),
-                        )
+                        Fault::missing(format!(
+                            "no server answers at {addr}: {e}; start it, or give its address with --url"
+                        ))
                     })
             }
             #[cfg(test)]
@@ -156,7 +154,7 @@ impl TargetServer {
 
 /// Makes TLS connections to servers whose certificate is signed by one in this file.
 fn connector(file: &Path) -> Result<TlsConnector, Fault> {
-    let wrong = |why: String| Fault::new(Exit::Usage, format!("--cacert {}: {why}", file.display()));
+    let wrong = |why: String| Fault::usage(format!("--cacert {}: {why}", file.display()));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&seekless_output::input::bytes(file)?) {
         let certificate = certificate.map_err(|e| wrong(format!("{e}; give a PEM file")))?;
@@ -175,6 +173,8 @@ fn connector(file: &Path) -> Result<TlsConnector, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

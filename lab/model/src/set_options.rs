@@ -1,7 +1,7 @@
 //! Several drives behind one device: options of the commands that model disks.
 
 use clap::Args;
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 
 use crate::drive::set::{DEFAULT_CHUNK, SetKind, SetSpec};
 
@@ -30,7 +30,6 @@ impl SetOptions {
     /// `Usage`: a number is out of range, `--members` or `--chunk` stands without `--set`, or `--set` without
     /// `--members`.
     pub fn spec(&self) -> Result<SetSpec, Fault> {
-        let usage = |message: String| Err(Fault::new(Exit::Usage, message));
         let spec = match (self.set, self.members) {
             (Some(kind), Some(members)) => {
                 let chunk = self.chunk.unwrap_or(DEFAULT_CHUNK);
@@ -38,25 +37,31 @@ impl SetOptions {
             }
             (Some(kind), None) => {
                 let least = kind.members_min();
-                return usage(format!(
+                return Err(Fault::usage(format!(
                     "--members is missing: say how many drives, {least} or more, make the {kind}"
-                ));
+                )));
             }
-            (None, Some(_)) => return usage("--members goes with --set, as --set raid0 --members 4".into()),
+            (None, Some(_)) => {
+                return Err(Fault::usage("--members goes with --set, as --set raid0 --members 4"));
+            }
             (None, None) if self.chunk.is_some() => {
-                return usage("--chunk goes with --set, as --set raid0 --members 4 --chunk 512KiB".into());
+                return Err(Fault::usage(
+                    "--chunk goes with --set, as --set raid0 --members 4 --chunk 512KiB",
+                ));
             }
             (None, None) => SetSpec { actuators: self.actuators, ..SetSpec::SINGLE },
         };
         match spec.check() {
             Ok(()) => Ok(spec),
-            Err(why) => usage(why),
+            Err(why) => Err(Fault::usage(why)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
     use clap::Parser;
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use clap::Args;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_options::{named, parsed};
 use serde::de::{DeserializeOwned, Deserializer};
 
@@ -27,7 +27,7 @@ impl WithOption {
     /// # Errors
     /// `Usage`: a word is not NAME=VALUE, or has an unknown name or a wrong value.
     pub fn settings<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        named(&self.with).map_err(|why| Fault::new(Exit::Usage, format!("--with {why}")))
+        named(&self.with).map_err(|why| Fault::usage(format!("--with {why}")))
     }
 }
 
@@ -48,6 +48,6 @@ pub fn parsed_some<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
 pub fn within(numbers: &[(&str, f64, f64, f64)]) -> Result<(), Fault> {
     let outside = numbers.iter().find(|(_, value, least, most)| !(*least..=*most).contains(value));
     outside.map_or(Ok(()), |(name, value, least, most)| {
-        Err(Fault::new(Exit::Usage, format!("--with {name}={value}: write {least} to {most}")))
+        Err(Fault::usage(format!("--with {name}={value}: write {least} to {most}")))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 use seekless_model::drive::DriveSpec;
 use seekless_model::drive::catalogue;
 use seekless_model::drive::set::{DriveSet, SetSpec};
@@ -84,7 +84,7 @@ fn single() -> SetSpec {
 pub fn find_drive(name: &str) -> Result<DriveSpec, Fault> {
     if name.ends_with(".toml") || name.contains('/') {
         let text = seekless_output::input::text(Path::new(name))?;
-        return catalogue::parse(&text).map_err(|e| Fault::new(Exit::Usage, format!("drive {name}: {e}")));
+        return catalogue::parse(&text).map_err(|e| Fault::usage(format!("drive {name}: {e}")));
     }
     if let Some(spec) = catalogue::get(name) {
         return Ok(spec);
@@ -96,11 +96,10 @@ pub fn find_drive(name: &str) -> Result<DriveSpec, Fault> {
         }
         _ => String::new(),
     };
-    let message = format!(
+    Err(Fault::usage(format!(
         "unknown drive `{name}`{hint}; there are: {}; or write drawn:SEED:INDEX, or the path of a .toml file",
         names.join(", ")
-    );
-    Err(Fault::new(Exit::Usage, message))
+    )))
 }
 
 /// Letters to insert, delete or change to turn one word into the other (Levenshtein).
@@ -124,7 +123,7 @@ impl DiskConfig {
     /// # Errors
     /// `Usage`: unknown drive, no possible set, size out of range, a spread that does not fit.
     pub fn resolve(&self) -> Result<(Mechanism, Layout), Fault> {
-        let usage = |message: String| Fault::new(Exit::Usage, message);
+        let usage = |message: String| Fault::usage(message);
         let spec = find_drive(&self.drive)?;
         let spread: Spread = self.spread.parse().map_err(usage)?;
         if !self.size.0.is_multiple_of(4096) || self.size < Bytes::mib(1) {
@@ -162,6 +161,8 @@ impl DiskConfig {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::DriveEngine;
@@ -228,9 +228,9 @@ impl ControlClient {
     pub fn connect(dir: &DiskDir) -> Result<ControlClient, Fault> {
         let name = dir.name().to_string();
         if dir.record().is_none() {
-            let message =
-                format!("there is no disk `{name}`; `seekless-lab vdisk list` shows those there are");
-            return Err(Fault::new(Exit::Missing, message));
+            return Err(Fault::missing(format!(
+                "there is no disk `{name}`; `seekless-lab vdisk list` shows those there are"
+            )));
         }
         let connected = UnixStream::connect(dir.socket()).and_then(|stream| {
             stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -239,12 +239,9 @@ impl ControlClient {
         });
         match connected {
             Ok(stream) => Ok(ControlClient { name, stream: BufReader::new(stream) }),
-            Err(e) => {
-                let message = format!(
-                    "disk `{name}` does not answer ({e}); `seekless-lab vdisk down --name {name}` clears it away"
-                );
-                Err(Fault::new(Exit::Missing, message))
-            }
+            Err(e) => Err(Fault::missing(format!(
+                "disk `{name}` does not answer ({e}); `seekless-lab vdisk down --name {name}` clears it away"
+            ))),
         }
     }
 
@@ -253,7 +250,7 @@ impl ControlClient {
     /// # Errors
     /// `Failed`: it refused, or the connection broke.
     pub fn ask(&mut self, ask: &ControlRequest) -> Result<ControlReply, Fault> {
-        let failed = |why: String| Fault::new(Exit::Failed, format!("disk `{}`: {why}", self.name));
+        let failed = |why: String| Fault::failed(format!("disk `{}`: {why}", self.name));
         let mut text = serde_json::to_vec(ask).map_err(|e| failed(e.to_string()))?;
         text.push(b'\n');
         self.stream.get_mut().write_all(&text).map_err(|e| failed(format!("does not take commands: {e}")))?;

@@ -15,7 +15,7 @@ use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, Request,
 };
-use seekless_base::{Bytes, Exit, Fault, SECTOR_BYTES};
+use seekless_base::{Bytes, Fault, SECTOR_BYTES};
 use seekless_model::drive::Op;
 use seekless_model::workload::content::Content;
 
@@ -44,11 +44,13 @@ impl Tree {
     /// # Errors
     /// `Usage`: they do not fit, or a path is a file and a directory at once.
     pub fn new(engine: Arc<DriveEngine>, manifest: &Manifest, size: u64, seed: u64) -> Result<Tree, Fault> {
-        let usage = |message: String| Fault::new(Exit::Usage, message);
         let need: u64 = manifest.files.iter().map(|(_, s)| s.next_multiple_of(BLOCK)).sum();
         if need > size {
-            let message = format!("the manifest lists {} and the disk holds {}", Bytes(need), Bytes(size));
-            return Err(usage(message));
+            return Err(Fault::usage(format!(
+                "the manifest lists {} and the disk holds {}",
+                Bytes(need),
+                Bytes(size)
+            )));
         }
         let gap = (size - need) / manifest.files.len().max(1) as u64 / BLOCK * BLOCK;
         let mut nodes = vec![TreeNode::Dir { parent: 1, children: BTreeMap::new() }];
@@ -58,14 +60,14 @@ impl Tree {
             let (dirs, name) = path.rsplit_once('/').map_or(("", path.as_str()), |(d, n)| (d, n));
             for part in dirs.split('/').filter(|p| !p.is_empty()) {
                 at = child_dir(&mut nodes, at, part)
-                    .ok_or_else(|| usage(format!("{path}: `{part}` is a file")))?;
+                    .ok_or_else(|| Fault::usage(format!("{path}: `{part}` is a file")))?;
             }
             let file = TreeNode::File { start, size: *size, content: Content::of_path(path) };
             nodes.push(file);
             let number = nodes.len() as u64;
             let TreeNode::Dir { children, .. } = &mut nodes[at as usize - 1] else { continue };
             if children.insert(name.into(), number).is_some() {
-                return Err(usage(format!("{path} is a file and a directory")));
+                return Err(Fault::usage(format!("{path} is a file and a directory")));
             }
             start += size.next_multiple_of(BLOCK) + gap;
         }

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 
 /// Most files of a library: what one directory tree is sensibly asked to hold.
 const FILES_MAX: usize = 10_000_000;
@@ -27,7 +27,7 @@ impl Manifest {
     /// As [`Manifest::parse`], or the file cannot be read.
     pub fn read(path: &Path) -> Result<Manifest, Fault> {
         let text = seekless_output::input::text(path)?;
-        Manifest::parse(&text).map_err(|why| Fault::new(Exit::Usage, format!("{}: {why}", path.display())))
+        Manifest::parse(&text).map_err(|why| Fault::usage(format!("{}: {why}", path.display())))
     }
 
     /// Reads lines of size and path.

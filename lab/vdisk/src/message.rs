@@ -11,7 +11,7 @@ pub fn fault_to_json(fault: &Fault) -> Value {
 /// The fault in such a line; one that quotes the line if it is not one.
 pub fn fault_from_json(text: &str) -> Fault {
     let Ok(value) = serde_json::from_str::<Value>(text) else {
-        return Fault::new(Exit::Failed, format!("unexpected words from a process of ours: {text}"));
+        return Fault::failed(format!("unexpected words from a process of ours: {text}"));
     };
     let exits = [Exit::Failed, Exit::Usage, Exit::Permission, Exit::Busy, Exit::Missing, Exit::Interrupted];
     let exit = exits.into_iter().find(|e| value["exit"] == *e as u8).unwrap_or(Exit::Failed);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::mount::{MountFlags, mount};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use crate::config::FsKind;
 use crate::state::cannot;
@@ -45,8 +45,9 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 pub fn check(fs: FsKind) -> Result<(), Fault> {
     let Some((program, _, package)) = maker(fs) else { return Ok(()) };
     if find_program(program).is_none() {
-        let message = format!("{program} is not here: install package {package}, or choose another --fs");
-        return Err(Fault::new(Exit::Missing, message));
+        return Err(Fault::missing(format!(
+            "{program} is not here: install package {package}, or choose another --fs"
+        )));
     }
     Ok(())
 }
@@ -60,11 +61,11 @@ pub fn make(fs: FsKind, device: &Path) -> Result<(), Fault> {
     check(fs)?;
     let path = find_program(program).unwrap_or_else(|| program.into());
     let made = Command::new(path).args(arguments).arg(device).stdin(Stdio::null()).output();
-    let made = made.map_err(|e| Fault::new(Exit::Failed, format!("cannot start {program}: {e}")))?;
+    let made = made.map_err(|e| Fault::failed(format!("cannot start {program}: {e}")))?;
     if !made.status.success() {
         let said = String::from_utf8_lossy(&made.stderr);
         let said = said.trim().lines().next_back().unwrap_or("no reason given");
-        return Err(Fault::new(Exit::Failed, format!("{program} {}: {said}", device.display())));
+        return Err(Fault::failed(format!("{program} {}: {said}", device.display())));
     }
     Ok(())
 }
@@ -84,10 +85,10 @@ pub fn mount_at(fs: FsKind, device: &Path, target: &Path, options: Option<&str>)
     let data = CString::new(options.unwrap_or("")).unwrap_or_default();
     mount(device, target, kind, MountFlags::NOATIME, data.as_c_str()).map_err(|e| match e {
         rustix::io::Errno::INVAL if options.is_some() => {
-            Fault::new(Exit::Usage, format!("{kind} refuses --mount-options {}", options.unwrap_or("")))
+            Fault::usage(format!("{kind} refuses --mount-options {}", options.unwrap_or("")))
         }
         rustix::io::Errno::NODEV => {
-            Fault::new(Exit::Missing, format!("this kernel does not know {kind}: choose another --fs"))
+            Fault::missing(format!("this kernel does not know {kind}: choose another --fs"))
         }
         _ => cannot(&format!("mount {} at", device.display()), target, &e.into()),
     })

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, OFlags};
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 use seekless_model::workload::content::Content;
 use serde::{Deserialize, Serialize};
 
@@ -69,13 +69,12 @@ pub fn populate(
     let (total, free) = (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize);
     let need: u64 = manifest.files.iter().map(|(_, size)| size.next_multiple_of(ALIGN)).sum();
     if need > free {
-        let message = format!(
+        return Err(Fault::usage(format!(
             "the library needs {:.1} MB and {} has {:.1} MB free: give fewer files, or the disk a larger --size",
             need as f64 / 1e6,
             root.display(),
             free as f64 / 1e6
-        );
-        return Err(Fault::new(Exit::Usage, message));
+        )));
     }
     let spare = (free as f64 * SPARE) as u64;
     let room = if options.pack { 0 } else { free.saturating_sub(need).saturating_sub(spare) };
@@ -90,7 +89,7 @@ pub fn populate(
         }
         write_file(&full, path, *size, gap, buffer, &mut progress).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => {
-                Fault::new(Exit::Busy, format!("{} is there already: populate an empty disk", full.display()))
+                Fault::busy(format!("{} is there already: populate an empty disk", full.display()))
             }
             _ => cannot("write", &full, &e),
         })?;

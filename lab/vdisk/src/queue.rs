@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 /// What Linux reads ahead on a disk unless told otherwise (`VM_READAHEAD_PAGES`).
 const READ_AHEAD_KB: u64 = 128;
@@ -57,9 +57,8 @@ impl LoopQueue {
         let chosen = self.read("scheduler").unwrap_or_else(|_| "none".into());
         let scheduler = scheduler.unwrap_or(&chosen).to_string();
         let dir = self.dir.clone();
-        let failed = |name: &str, e: io::Error| {
-            Fault::new(Exit::Failed, format!("cannot set {}/{name}: {e}", dir.display()))
-        };
+        let failed =
+            |name: &str, e: io::Error| Fault::failed(format!("cannot set {}/{name}: {e}", dir.display()));
         // What Linux gives a rotating disk; a kernel without write-back throttling has no such setting.
         let _ = self.set("wbt_lat_usec", "75000");
         let mut steps = vec![("rotational", "1".to_string())];
@@ -90,7 +89,7 @@ impl LoopQueue {
                 }
                 _ => format!("{name} {value} is refused by the kernel"),
             };
-            return Err(Fault::new(Exit::Usage, message));
+            return Err(Fault::usage(message));
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::state;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub use crate::fault::cannot;
 /// # Errors
 /// `Permission`: another user could have written its content, so it is not trusted.
 fn state_root() -> Result<PathBuf, Fault> {
-    state::folder().map_err(|e| Fault::new(Exit::Permission, e.to_string()))
+    state::folder().map_err(|e| Fault::permission(e.to_string()))
 }
 
 /// The description of a disk that is up or coming up.
@@ -73,18 +73,18 @@ impl DiskDir {
         let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(good) || name.starts_with(['.', '-'])
         {
-            let message = format!(
+            return Err(Fault::usage(format!(
                 "`{name}` cannot name a disk: use 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`, as in --name disk1"
-            );
-            return Err(Fault::new(Exit::Usage, message));
+            )));
         }
         let dir = state_root()?.join("vdisk").join(name);
         let dir = std::path::absolute(&dir).unwrap_or(dir);
         // A Unix socket's path has 108 bytes, the final zero among them.
         if dir.join("control.sock").as_os_str().len() > 107 {
-            let message =
-                format!("{} is too long a path for a socket: set SEEKLESS_STATE shorter", dir.display());
-            return Err(Fault::new(Exit::Usage, message));
+            return Err(Fault::usage(format!(
+                "{} is too long a path for a socket: set SEEKLESS_STATE shorter",
+                dir.display()
+            )));
         }
         Ok(DiskDir { name: name.to_string(), dir })
     }
@@ -159,7 +159,7 @@ impl DiskDir {
             match state::made_folder() {
                 Ok(_) => {}
                 Err(e) if passing(&e) => continue,
-                Err(e) => return Err(Fault::new(Exit::Permission, e.to_string())),
+                Err(e) => return Err(Fault::permission(e.to_string())),
             }
             let opened = fs::DirBuilder::new()
                 .recursive(true)
@@ -208,7 +208,7 @@ impl DiskDir {
     /// `Failed`, naming the path.
     pub fn write_record(&self, record: &DiskRecord) -> Result<(), Fault> {
         let (path, fresh) = (self.dir.join("disk.json"), self.dir.join("disk.json.new"));
-        let text = serde_json::to_vec_pretty(record).map_err(|e| Fault::new(Exit::Failed, e.to_string()))?;
+        let text = serde_json::to_vec_pretty(record).map_err(|e| Fault::failed(e.to_string()))?;
         fs::write(&fresh, text)
             .and_then(|()| fs::rename(&fresh, &path))
             .map_err(|e| cannot("write", &path, &e))
@@ -245,6 +245,8 @@ impl Drop for Lock {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

@@ -69,16 +69,15 @@ fn end(worker: Option<Child>) {
 pub fn run(config: &DiskConfig, announce: impl FnOnce(&DiskRecord)) -> Result<Exit, Fault> {
     let dir = DiskDir::new(&config.name)?;
     let busy = || {
-        let message = format!(
+        Fault::busy(format!(
             "a disk named `{0}` is up; take it down with `seekless-lab vdisk down --name {0}`, or choose another name",
             config.name
-        );
-        Fault::new(Exit::Busy, message)
+        ))
     };
     let lock = dir.try_lock()?.ok_or_else(busy)?;
     clear_stale(&dir);
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCHLD])
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot listen for signals: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot listen for signals: {e}")))?;
     let (drives, _) = config.resolve()?;
     dir.create()?;
     let mut standing = Standing {
@@ -166,7 +165,7 @@ impl Standing {
     }
 
     fn start_worker(&mut self, config: &DiskConfig) -> Result<(), Fault> {
-        let failed = |why: String| Fault::new(Exit::Failed, format!("cannot start the disk's server: {why}"));
+        let failed = |why: String| Fault::failed(format!("cannot start the disk's server: {why}"));
         let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
         let text = serde_json::to_string(config).map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(exe);
@@ -203,8 +202,10 @@ impl Standing {
             let ended = self.worker.as_mut().map(Child::try_wait);
             if let Some(Ok(Some(status))) = ended {
                 self.worker = None;
-                let message = format!("disk `{}` went down: its server ended ({status})", self.dir.name());
-                return Err(Fault::new(Exit::Failed, message));
+                return Err(Fault::failed(format!(
+                    "disk `{}` went down: its server ended ({status})",
+                    self.dir.name()
+                )));
             }
         }
         Ok(Exit::Ok)
@@ -216,21 +217,19 @@ fn prepare_mount_dir(target: &Path) -> Result<bool, Fault> {
     match fs::read_dir(target) {
         Ok(mut entries) => match entries.next() {
             None => Ok(false),
-            Some(_) => {
-                let message =
-                    format!("{} is not empty: mount the disk at an empty or new directory", target.display());
-                Err(Fault::new(Exit::Busy, message))
-            }
+            Some(_) => Err(Fault::busy(format!(
+                "{} is not empty: mount the disk at an empty or new directory",
+                target.display()
+            ))),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             fs::create_dir(target).map_err(|e| cannot("make directory", target, &e))?;
             Ok(true)
         }
-        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
-            let message =
-                format!("{} is no directory: mount the disk at an empty or new one", target.display());
-            Err(Fault::new(Exit::Usage, message))
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => Err(Fault::usage(format!(
+            "{} is no directory: mount the disk at an empty or new one",
+            target.display()
+        ))),
         Err(e) => Err(cannot("use as mount directory", target, &e)),
     }
 }

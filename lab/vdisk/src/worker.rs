@@ -70,7 +70,7 @@ pub fn run(config: &DiskConfig) -> Result<Exit, Fault> {
     std::thread::Builder::new()
         .name("service".into())
         .spawn(move || service.serve())
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot start a thread: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot start a thread: {e}")))?;
     control::listen(&dir.socket(), Arc::clone(&engine), store)
         .map_err(|e| cannot("make", &dir.socket(), &e))?;
     let mut out = std::io::stdout();
@@ -122,7 +122,7 @@ fn serve<F: Filesystem>(
             // Unmounted under us, or the connection was aborted.
             std::process::exit(Exit::Failed as i32);
         })
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot start a thread: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot start a thread: {e}")))?;
     Ok(())
 }
 
@@ -134,7 +134,7 @@ fn user_allow_other() -> bool {
 fn forward_signals() -> Result<(), Fault> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot listen for signals: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot listen for signals: {e}")))?;
     let parent = rustix::process::getppid();
     std::thread::spawn(move || {
         let mut signals = signals;

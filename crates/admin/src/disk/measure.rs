@@ -147,14 +147,13 @@ impl Measurement {
                 return Err(Fault::new(Exit::Interrupted, "interrupted; nothing was stored"));
             }
             if self.origin.elapsed() > self.manners.duration {
-                let message = format!(
+                return Err(Fault::failed(format!(
                     "{}: not done after {} s ({:.0} %, {disturbed} of {reads} reads disturbed by others); \
                      measure when it is less busy, or give it longer with --duration",
                     device.display(),
                     self.manners.duration.as_secs(),
                     procedure.progress() * 100.0
-                );
-                return Err(Fault::new(Exit::Failed, message));
+                )));
             }
             if read.may_rest {
                 progress(procedure.progress(), procedure.phase(), self.others_active());
@@ -236,18 +235,15 @@ fn cannot_open(device: &Path, e: &std::io::Error) -> Fault {
     use std::io::ErrorKind::{InvalidInput, NotFound, PermissionDenied};
     let device = device.display();
     match e.kind() {
-        PermissionDenied => Fault::new(
-            Exit::Permission,
-            format!("cannot read {device}: run as root or as a member of group disk"),
-        ),
-        NotFound => Fault::new(Exit::Missing, format!("there is no {device}")),
-        InvalidInput => {
-            Fault::new(Exit::Failed, format!("{device} cannot be read past the page cache (O_DIRECT): {e}"))
+        PermissionDenied => {
+            Fault::permission(format!("cannot read {device}: run as root or as a member of group disk"))
         }
-        _ => Fault::new(Exit::Failed, format!("cannot open {device}: {e}")),
+        NotFound => Fault::missing(format!("there is no {device}")),
+        InvalidInput => Fault::failed(format!("{device} cannot be read past the page cache (O_DIRECT): {e}")),
+        _ => Fault::failed(format!("cannot open {device}: {e}")),
     }
 }
 
 fn cannot_measure(device: &Path, why: Unmeasurable) -> Fault {
-    Fault::new(Exit::Failed, format!("{} cannot be measured: {why}", device.display()))
+    Fault::failed(format!("{} cannot be measured: {why}", device.display()))
 }

@@ -107,17 +107,16 @@ impl Summary {
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<Exit, Fault> {
     if let Some(drive) = &args.against {
-        let message = format!(
+        return Err(Fault::usage(format!(
             "--against {drive}: models of drives are in the laboratory now; write the profile with --json FILE \
              and give it to `seekless-lab against {drive} FILE`"
-        );
-        return Err(Fault::new(Exit::Usage, message));
+        )));
     }
     let target = resolve(&args.target)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|e| Fault::new(Exit::Failed, format!("cannot catch signals: {e}")))?;
+            .map_err(|e| Fault::failed(format!("cannot catch signals: {e}")))?;
     }
     // Hides itself where standard error is no terminal.
     let bar = ProgressBar::new(1000);

@@ -55,9 +55,7 @@ pub(crate) fn resolve(path: &Path) -> Result<DiskTarget, Fault> {
         let dev = Dev::from_raw(meta.rdev());
         return whole(&PathBuf::from(format!("/sys/dev/block/{dev}")))
             .map(|name| DiskTarget::by_name(&name))
-            .ok_or_else(|| {
-                Fault::new(Exit::Missing, format!("{}: the kernel does not list it", path.display()))
-            });
+            .ok_or_else(|| Fault::missing(format!("{}: the kernel does not list it", path.display())));
     }
     match Topology::of_system().backing(Dev::from_raw(meta.dev()), None) {
         Backing::Disk { disk, .. }
@@ -65,21 +63,16 @@ pub(crate) fn resolve(path: &Path) -> Result<DiskTarget, Fault> {
         {
             Ok(DiskTarget::by_name(&disk.name))
         }
-        Backing::Disk { disk, .. } => Err(Fault::new(
-            Exit::Usage,
-            format!(
-                "{} lies on {}, which is no block device: name the device itself",
-                path.display(),
-                disk.name
-            ),
-        )),
-        Backing::Memory => {
-            Err(Fault::new(Exit::Usage, format!("{} lies in memory, not on a disk", path.display())))
-        }
-        Backing::Beyond(why) | Backing::Unresolved(why) => Err(Fault::new(
-            Exit::Missing,
-            format!("cannot tell on which disk {} lies ({why}): name the device itself", path.display()),
-        )),
+        Backing::Disk { disk, .. } => Err(Fault::usage(format!(
+            "{} lies on {}, which is no block device: name the device itself",
+            path.display(),
+            disk.name
+        ))),
+        Backing::Memory => Err(Fault::usage(format!("{} lies in memory, not on a disk", path.display()))),
+        Backing::Beyond(why) | Backing::Unresolved(why) => Err(Fault::missing(format!(
+            "cannot tell on which disk {} lies ({why}): name the device itself",
+            path.display()
+        ))),
     }
 }
 

@@ -91,7 +91,7 @@ fn targets(args: &TuneArgs) -> Result<Vec<DiskTarget>, Fault> {
         .collect();
     if turning.is_empty() {
         let message = "no disk here rotates: nothing to tune (name a device to see the advice anyway)";
-        return Err(Fault::new(Exit::Missing, message));
+        return Err(Fault::missing(message));
     }
     Ok(turning)
 }
@@ -100,7 +100,7 @@ fn one(args: &TuneArgs, target: &DiskTarget) -> Result<TuneReport, Fault> {
     let queue = Queue::new(&args.sys_block, &target.name);
     let settings = queue.settings();
     if settings.read_ahead_kb.is_none() {
-        return Err(Fault::new(Exit::Missing, format!("{} has no request queue to tune", target.name)));
+        return Err(Fault::missing(format!("{} has no request queue to tune", target.name)));
     }
     let sectors = sysfs::number(args.sys_block.join(&target.name).join("size")).unwrap_or(0);
     let (profile, source) = match store::load(&target.identity.id, sectors) {
@@ -127,8 +127,10 @@ fn one(args: &TuneArgs, target: &DiskTarget) -> Result<TuneReport, Fault> {
         let back = change::revert(&queue, &target.identity.id, &target.name)?;
         report.rule = change::unpersist(&args.udev_dir, &target.identity)?;
         if back.is_none() && report.rule.is_none() {
-            let message = format!("{}: nothing to revert: no --apply is on record", target.name);
-            return Err(Fault::new(Exit::Missing, message));
+            return Err(Fault::missing(format!(
+                "{}: nothing to revert: no --apply is on record",
+                target.name
+            )));
         }
         report.reverted = Some(back.unwrap_or_default().iter().map(|s| s.name().to_string()).collect());
     }

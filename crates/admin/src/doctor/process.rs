@@ -4,19 +4,19 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_frontend::advice::Finding;
 use seekless_frontend::advice::few_blocked::{WORKERS_MAX, children, few_blocked, folder, reads_at_once};
 use seekless_kernel::fstype;
 use seekless_kernel::lsm::Lsm;
 use seekless_kernel::ring;
-use seekless_kernel::topology::MountTable;
+use seekless_kernel::topology::{MountTable, mount_id};
 use seekless_output::write_line;
 use serde::Serialize;
 
@@ -81,18 +81,14 @@ impl Facts {
     pub(crate) fn read(pid: u32) -> Result<Facts, Fault> {
         let dir = folder(pid);
         let fault = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => Fault::new(
-                Exit::Missing,
-                format!("there is no process {pid}; see `pgrep -a NAME` for the number"),
-            ),
-            io::ErrorKind::PermissionDenied => Fault::new(
-                Exit::Permission,
-                format!("process {pid} may not be inspected; run this as root or as its owner"),
-            ),
-            _ if error.raw_os_error() == Some(3) => {
-                Fault::new(Exit::Missing, format!("process {pid} has just ended"))
+            io::ErrorKind::NotFound => {
+                Fault::missing(format!("there is no process {pid}; see `pgrep -a NAME` for the number"))
             }
-            _ => Fault::new(Exit::Failed, format!("cannot inspect process {pid}: {error}")),
+            io::ErrorKind::PermissionDenied => Fault::permission(format!(
+                "process {pid} may not be inspected; run this as root or as its owner"
+            )),
+            _ if error.raw_os_error() == Some(3) => Fault::missing(format!("process {pid} has just ended")),
+            _ => Fault::failed(format!("cannot inspect process {pid}: {error}")),
         };
         let status = fs::read_to_string(dir.join("status")).map_err(fault)?;
         let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
@@ -100,7 +96,7 @@ impl Facts {
         // A kernel thread has no program.
         let exe = fs::read_link(dir.join("exe")).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
-                Fault::new(Exit::Missing, format!("process {pid} is a kernel thread or has ended"))
+                Fault::missing(format!("process {pid} is a kernel thread or has ended"))
             }
             _ => fault(e),
         })?;
@@ -201,10 +197,8 @@ fn answers(dir: &Path, link: &str) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     // O_PATH names the file without asking its file system.
     let Ok(file) = rustix::fs::open(dir.join(link), flags, Mode::empty()) else { return false };
-    let own = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
-    let id = own.lines().find_map(|l| l.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
     let table = MountTable::parse(&fs::read(dir.join("mountinfo")).unwrap_or_default());
-    let mount = id.and_then(|id| table.by_id(id));
+    let mount = mount_id(file.as_fd()).and_then(|id| table.by_id(id));
     mount.is_some_and(|mount| !fstype::is_fuse(&mount.fs_type))
 }
 
@@ -550,6 +544,8 @@ fn bypasses(facts: &Facts, found: &mut impl FnMut(&'static str, bool, &str, &str
 #[cfg(test)]
 mod tests {
     use super::super::WithoutHook;
+    use seekless_base::Exit;
+
     use super::*;
 
     const ALL: Doors = Doors { watch: Ok(()), observe: Ok(()) };

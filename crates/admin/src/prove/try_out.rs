@@ -46,10 +46,10 @@ pub fn run_try(args: TryArgs) -> Result<Exit, Fault> {
     CacheEvents::probe().map_err(unavailable)?;
     for dir in &args.dirs {
         if !fs::metadata(dir).is_ok_and(|meta| meta.is_dir()) {
-            return Err(Fault::new(
-                Exit::Missing,
-                format!("{}: no such folder; name an existing folder", dir.display()),
-            ));
+            return Err(Fault::missing(format!(
+                "{}: no such folder; name an existing folder",
+                dir.display()
+            )));
         }
     }
     let mut prove = ProveArgs {
@@ -85,11 +85,10 @@ fn wait_for_traffic(observer: &OwnDaemon) -> Result<(), Fault> {
                 thread::sleep(Duration::from_millis(200));
             }
             Err(_) => {
-                let what = format!(
+                return Err(Fault::missing(format!(
                     "no program read a file in sequence on a disk with heads for {} s; try again under load",
                     TRAFFIC_MAX.as_secs()
-                );
-                return Err(Fault::new(Exit::Missing, what));
+                )));
             }
         }
     }

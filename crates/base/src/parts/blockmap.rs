@@ -6,8 +6,10 @@
 //! number is bounded: at the bound a range is added only if it joins another, and other bytes count as
 //! missing.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
+
+use rangemap::RangeSet;
 
 use crate::parts::range::Span;
 
@@ -21,8 +23,7 @@ pub const RANGES_MAX: usize = 1 << 18;
 pub struct BlockMap {
     size: u64,
     ranges_max: usize,
-    /// From the first byte to one past the last; disjoint and not adjacent.
-    have: BTreeMap<u64, u64>,
+    have: RangeSet<u64>,
     received: u64,
 }
 
@@ -34,7 +35,7 @@ impl BlockMap {
 
     /// An empty map of `size` bytes, with at most `ranges_max` ranges (at least one).
     pub fn bounded(size: u64, ranges_max: usize) -> BlockMap {
-        BlockMap { size, ranges_max: ranges_max.max(1), have: BTreeMap::new(), received: 0 }
+        BlockMap { size, ranges_max: ranges_max.max(1), have: RangeSet::new(), received: 0 }
     }
 
     /// Size of the file.
@@ -55,64 +56,36 @@ impl BlockMap {
     /// Adds a range, cut at the end of the file. A range that would be one too many is not added. Returns how
     /// many of its bytes are new.
     pub fn insert(&mut self, span: Span) -> u64 {
-        let end = span.offset.saturating_add(span.len).min(self.size);
-        let mut start = span.offset;
+        let (start, end) = (span.offset, span.offset.saturating_add(span.len).min(self.size));
         if start >= end {
             return 0;
         }
-        let before = self.received;
-        let mut end_joined = end;
-        // The range that begins before this one, if it reaches it.
-        if let Some((&first, &last)) = self.have.range(..=start).next_back()
-            && last >= start
-        {
-            start = first;
-            end_joined = end_joined.max(last);
-            self.take(first);
-        }
-        // The ranges that begin inside this one or at its end.
-        while let Some((&first, &last)) = self.have.range(start..=end_joined).next() {
-            end_joined = end_joined.max(last);
-            self.take(first);
-        }
-        if self.have.len() >= self.ranges_max {
-            // It joined no other range, so it needs a new entry.
+        let joins = self.have.overlaps(&(start.saturating_sub(1)..end + 1));
+        if self.have.len() >= self.ranges_max && !joins {
             return 0;
         }
-        self.have.insert(start, end_joined);
-        self.received += end_joined - start;
-        self.received - before
-    }
-
-    fn take(&mut self, first: u64) {
-        if let Some(last) = self.have.remove(&first) {
-            self.received -= last - first;
-        }
+        let new = self.have.gaps(&(start..end)).map(|gap| gap.end - gap.start).sum();
+        self.have.insert(start..end);
+        self.received += new;
+        new
     }
 
     /// The ranges that have arrived, in order.
     pub fn spans(&self) -> impl Iterator<Item = Span> + '_ {
-        self.have.iter().map(|(&first, &last)| Span { offset: first, len: last - first })
+        self.have.iter().map(|range| span(range.clone()))
     }
 
     /// The first `most` ranges that are missing, in order.
     pub fn missing(&self, most: usize) -> Vec<Span> {
-        let mut gaps = Vec::new();
-        let mut at = 0;
-        for (&first, &last) in &self.have {
-            if gaps.len() >= most {
-                return gaps;
-            }
-            if first > at {
-                gaps.push(Span { offset: at, len: first - at });
-            }
-            at = last;
+        match self.complete() {
+            true => Vec::new(),
+            false => self.have.gaps(&(0..self.size)).map(span).take(most).collect(),
         }
-        if at < self.size && gaps.len() < most {
-            gaps.push(Span { offset: at, len: self.size - at });
-        }
-        gaps
     }
+}
+
+fn span(range: Range<u64>) -> Span {
+    Span { offset: range.start, len: range.end - range.start }
 }
 
 #[cfg(test)]

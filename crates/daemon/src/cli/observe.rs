@@ -56,13 +56,13 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
     if args.attachment.is_none() {
         CacheEvents::probe().map_err(unavailable)?;
     }
-    let fault = |e: io::Error| Fault::new(Exit::Failed, format!("seekless observe cannot start: {e}"));
+    let fault = |e: io::Error| Fault::failed(format!("seekless observe cannot start: {e}"));
     let told = told_by(&[SIGTERM, SIGINT]).map_err(fault)?;
     let hung_up = told_by(&[SIGHUP]).map_err(fault)?;
     hung_up.set_nonblocking(true).map_err(fault)?;
 
     let mut settings = args.socket.settings(&args.engine)?;
-    args.engine.open_log(&mut settings)?;
+    args.engine.engine.open_log(&mut settings.engine)?;
     let folder = settings.socket.parent().map(Path::to_path_buf);
     let engine = settings.engine.clone();
     let daemon = match args.socket.no_socket {
@@ -85,7 +85,7 @@ pub fn run_observe(args: ObserveArgs) -> Result<Exit, Fault> {
             scheduler::advice(disk)
         );
     }
-    for volume in door.volumes() {
+    for volume in &*door.volumes {
         seekless_output::eprintln!("seekless observe: observing {}", volume.path.display());
     }
     let mut reports = Reports::of(&args.reports);
@@ -110,8 +110,7 @@ fn serve(
     reports: &mut Reports<'_>,
 ) -> Result<(), Fault> {
     let table = File::open("/proc/self/mountinfo");
-    let table =
-        table.map_err(|e| Fault::new(Exit::Missing, format!("/proc/self/mountinfo: {e}; mount /proc")))?;
+    let table = table.map_err(|e| Fault::missing(format!("/proc/self/mountinfo: {e}; mount /proc")))?;
     loop {
         let [stop, release, mounted] = wait_for(
             [

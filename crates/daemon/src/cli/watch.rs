@@ -70,7 +70,7 @@ pub fn run_watch(args: WatchArgs, words: Vec<OsString>) -> Result<Exit, Fault> {
         // The worker's additional options are appended.
         return supervisor::run(&words);
     };
-    args.engine.open_log(&mut settings)?;
+    args.engine.engine.open_log(&mut settings.engine)?;
     settings.engine.policy.wait_max = Nanos::from_secs_f64(args.answer_within);
     worker::run(worker::Worker {
         settings,

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use lru::LruCache;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use seekless_engine::{Engine, ForwardedCall, lock};
+use seekless_engine::{Engine, ForwardedCall, lock, recent};
 use seekless_frontend::status::ObserveReport;
 use seekless_kernel::fanotify::Opens;
 use seekless_kernel::handle::FileHandle;
@@ -31,9 +32,9 @@ use super::volume::Volume;
 use crate::counts::Counts;
 use crate::watch::scope::path_of;
 
-/// Maximum number of remembered handles, twice this; about 150 bytes each. The kernel reports every file
-/// opened on the file system.
-const HANDLES_MAX: usize = 8192;
+/// Maximum number of remembered handles, about 150 bytes each. The kernel reports every file opened on the
+/// file system.
+const HANDLES_MAX: usize = 16_384;
 
 /// Maximum number of files that wait for a walk. Beyond it a file is unknown until its next search.
 const WANTED_MAX: usize = 4096;
@@ -54,27 +55,6 @@ pub(crate) struct Search {
     pub(crate) pid: u32,
 }
 
-/// Handles reported by the kernel, in two generations. If the young ones are too many they become the old
-/// ones.
-#[derive(Default)]
-struct Handles {
-    young: HashMap<Inode, FileHandle>,
-    old: HashMap<Inode, FileHandle>,
-}
-
-impl Handles {
-    fn insert(&mut self, inode: Inode, handle: FileHandle) {
-        if self.young.len() >= HANDLES_MAX {
-            self.old = mem::take(&mut self.young);
-        }
-        self.young.insert(inode, handle);
-    }
-
-    fn get(&self, inode: Inode) -> Option<&FileHandle> {
-        self.young.get(&inode).or_else(|| self.old.get(&inode))
-    }
-}
-
 /// Seconds for which a written file counts as still being written. A search waits for less than this in its
 /// queue. At half, a slow disk's search may mistake a written file for one that was read; at double, a file
 /// that is read right after it was written is followed from its second read for twice as long.
@@ -86,7 +66,7 @@ pub(crate) struct Finder {
     counts: Arc<Counts<ObserveReport>>,
     /// Queues of opened files, for the volumes that need them.
     opens: Vec<((u32, u32), Opens)>,
-    handles: Handles,
+    handles: LruCache<Inode, FileHandle>,
     /// Files that only a walk can find.
     wanted: HashMap<Inode, Vec<Seen>>,
     /// The current walk, with its volume and the files found.
@@ -117,7 +97,7 @@ impl Finder {
             engine,
             counts,
             opens,
-            handles: Handles::default(),
+            handles: recent(HANDLES_MAX),
             wanted: HashMap::new(),
             scan: None,
             to_scan: Vec::new(),
@@ -145,7 +125,7 @@ impl Finder {
         for (dev, group) in &self.opens {
             let lost = group.drain(|handle| {
                 if let Some(ino) = handle.inode() {
-                    handles.insert(Inode { dev: *dev, ino }, handle);
+                    handles.put(Inode { dev: *dev, ino }, handle);
                 }
             });
             counts.count(|c| c.opens_lost += lost);
@@ -182,7 +162,7 @@ impl Finder {
             let folder = open_folder(&volume.path).ok()?;
             let by_number =
                 || FileHandle::of_number(folder.as_fd(), inode.ino)?.open(folder.as_fd(), flags).ok();
-            let by_handle = || self.handles.get(inode)?.open(folder.as_fd(), flags).ok();
+            let by_handle = || self.handles.peek(&inode)?.open(folder.as_fd(), flags).ok();
             Some((by_number().or_else(by_handle)?, index))
         })
     }
@@ -279,7 +259,7 @@ impl Finder {
                 Ok(file) => {
                     // Its next search needs no walk, as long as its handle is remembered.
                     if let Ok(handle) = FileHandle::of(file.as_fd()) {
-                        self.handles.insert(inode, handle);
+                        self.handles.put(inode, handle);
                     }
                     self.hand_over(file, index, (inode, 0), &reads)
                 }
@@ -329,26 +309,4 @@ pub(super) fn opens_by_number(folder: &Path) -> bool {
         (rustix::fs::fstat(again).ok()?.st_ino == number).then_some(())
     };
     opened().is_some()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handles_remembered_are_bounded_and_the_newest_stay() {
-        let mut handles = Handles::default();
-        let file = tempfile::tempfile().unwrap();
-        let Ok(handle) = FileHandle::of(file.as_fd()) else {
-            println!("skipped: no file handles here");
-            return;
-        };
-        for ino in 0..3 * HANDLES_MAX as u64 {
-            handles.insert(Inode { dev: (1, 1), ino }, handle.clone());
-            assert!(handles.young.len() + handles.old.len() <= 2 * HANDLES_MAX);
-        }
-        let newest = 3 * HANDLES_MAX as u64 - 1;
-        assert!(handles.get(Inode { dev: (1, 1), ino: newest }).is_some());
-        assert!(handles.get(Inode { dev: (1, 1), ino: 0 }).is_none());
-    }
 }

@@ -22,7 +22,7 @@ pub(super) type Device = (u32, u32);
 pub(super) struct Hearing {
     devices: Vec<Device>,
     /// The way by which events are received.
-    attachment: Attachment,
+    pub(super) attachment: Attachment,
     /// Devices without events, and until when.
     left_out: Vec<(Device, Instant)>,
     /// `None` if every device is left out.
@@ -41,11 +41,6 @@ impl Hearing {
         };
         let attachment = events.attachment();
         Ok(Hearing { devices, attachment, left_out: Vec::new(), events: Some(events) })
-    }
-
-    /// The way by which events are received.
-    pub(super) fn attachment(&self) -> Attachment {
-        self.attachment
     }
 
     /// No file of this device is served: it is left out as long as a refused file is ignored.

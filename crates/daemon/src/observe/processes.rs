@@ -1,7 +1,6 @@
 //! Processes whose reads are ignored here: other Seekless processes, which read for others, and servers whose
 //! shim reports each read to this process.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -9,13 +8,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
+use seekless_engine::recent;
+
 use crate::callers::Callers;
 
 /// How long a result about a process is cached, because ids are used again, and processes start other
 /// programs.
 const BELIEVED: Duration = Duration::from_secs(10);
 
-/// Maximum number of cached processes. Beyond it all are looked up again.
+/// Maximum number of cached processes. Beyond it, those that read longest ago are looked up again.
 const PROCESSES_MAX: usize = 4096;
 
 /// Maximum number of processes looked up in one round, some 50 us each. The reads of others are followed.
@@ -33,13 +35,18 @@ pub(crate) struct Processes {
     program: Option<(u64, u64)>,
     /// Processes whose shims report to this daemon; others report to another daemon or to none.
     callers: Arc<Callers>,
-    known: HashMap<u32, (bool, Instant)>,
+    known: LruCache<u32, (bool, Instant)>,
     looks: usize,
 }
 
 impl Processes {
     pub(crate) fn new(callers: Arc<Callers>) -> Processes {
-        Processes { program: program(Path::new("/proc/self")), callers, known: HashMap::new(), looks: 0 }
+        Processes {
+            program: program(Path::new("/proc/self")),
+            callers,
+            known: recent(PROCESSES_MAX),
+            looks: 0,
+        }
     }
 
     /// A new round of events begins.
@@ -62,13 +69,10 @@ impl Processes {
             return false;
         }
         self.looks += 1;
-        if self.known.len() >= PROCESSES_MAX {
-            self.known.clear();
-        }
         let folder = Path::new("/proc").join(pid.to_string());
         let ours = self.program.is_some() && program(&folder) == self.program;
         let told = ours || (self.callers.has_called(pid) && is_hooked(&folder));
-        self.known.insert(pid, (told, now));
+        self.known.put(pid, (told, now));
         told
     }
 }

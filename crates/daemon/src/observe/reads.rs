@@ -11,6 +11,8 @@
 
 use std::collections::HashMap;
 
+use lru::LruCache;
+use seekless_engine::recent;
 use seekless_kernel::cacheevents::{CacheEvent, Taken as How};
 use seekless_policy::Taken;
 
@@ -22,8 +24,8 @@ const AROUND: u64 = 64 << 10;
 /// kernel's read-ahead, of which one page in 16 is reported.
 const WINDOW: u64 = 256 << 10;
 
-/// Maximum number of calls remembered to distinguish their later events from new calls. Beyond it all are
-/// forgotten, and a call in progress counts twice.
+/// Maximum number of calls remembered to distinguish their later events from new calls. Beyond it the oldest
+/// is forgotten, and counts twice if it is still in progress.
 const CALLS_MAX: usize = 8192;
 
 /// Maximum number of runs of one file that are compared with a read. Beyond it the read starts a run of its
@@ -83,7 +85,7 @@ pub(crate) struct Reads {
     /// Bytes of a page.
     page: u64,
     /// First and last page of the call whose batch a thread took last, by thread and file.
-    calls: HashMap<(u32, Inode), (u64, u64)>,
+    calls: LruCache<(u32, Inode), (u64, u64)>,
     runs: Vec<Run>,
     newest: HashMap<Inode, usize>,
     /// The last miss of each thread and file in this batch: its place in the list, and its last page.
@@ -95,7 +97,7 @@ impl Reads {
     pub(crate) fn new(page: u64) -> Reads {
         Reads {
             page,
-            calls: HashMap::new(),
+            calls: recent(CALLS_MAX),
             runs: Vec::new(),
             newest: HashMap::new(),
             misses: HashMap::new(),
@@ -158,10 +160,7 @@ impl Reads {
     }
 
     fn is_later_batch(&mut self, inode: Inode, event: &CacheEvent) -> bool {
-        if self.calls.len() >= CALLS_MAX && !self.calls.contains_key(&(event.tid, inode)) {
-            self.calls.clear();
-        }
-        let call = self.calls.insert((event.tid, inode), (event.first, event.last));
+        let call = self.calls.put((event.tid, inode), (event.first, event.last));
         call.is_some_and(|(first, last)| last == event.last && first < event.first)
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::topology::MountTable;
 
 use super::finder::opens_by_number;
@@ -27,18 +27,14 @@ impl Volume {
     /// # Errors
     /// One of them does not exist, is not a directory, or lies on a file system that cannot be observed.
     pub(crate) fn find(dirs: &[PathBuf]) -> Result<Vec<Volume>, Fault> {
-        let table = MountTable::read().map_err(|e| {
-            Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
-        })?;
+        let table = MountTable::read()
+            .map_err(|e| Fault::missing(format!("cannot read /proc/self/mountinfo: {e}; mount /proc")))?;
         dirs.iter().map(|dir| Volume::of(dir, &table)).collect()
     }
 
     fn of(dir: &Path, table: &MountTable) -> Result<Volume, Fault> {
         let wrong = |e: &dyn std::fmt::Display| {
-            Fault::new(
-                Exit::Missing,
-                format!("cannot observe {}: {e}; name an existing folder", dir.display()),
-            )
+            Fault::missing(format!("cannot observe {}: {e}; name an existing folder", dir.display()))
         };
         let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
         let about = fs::metadata(&path).map_err(|e| wrong(&e))?;
@@ -62,10 +58,10 @@ impl Volume {
             _ => "",
         };
         if !instead.is_empty() {
-            return Err(Fault::new(
-                Exit::Missing,
-                format!("{} is on {kind}, which cannot be observed; {instead}", dir.display()),
-            ));
+            return Err(Fault::missing(format!(
+                "{} is on {kind}, which cannot be observed; {instead}",
+                dir.display()
+            )));
         }
         let whole = mount.target == path && mount.root == Path::new("/");
         let by_number = opens_by_number(&path);
@@ -76,6 +72,8 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

@@ -18,7 +18,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use seekless_engine::lock;
+use lru::LruCache;
+use seekless_engine::{lock, recent};
 use seekless_frontend::status::WatchReport;
 use seekless_kernel::fanotify::Group;
 use seekless_kernel::handle::FileHandle;
@@ -28,7 +29,7 @@ use seekless_policy::FileId;
 use super::scope::Folders;
 use crate::counts::Counts;
 
-/// Maximum number of files; about 100 bytes each. Beyond it all are forgotten and looked up again.
+/// Maximum number of files; about 100 bytes each. Beyond it, those read longest ago are looked up again.
 const KNOWN_MAX: usize = 16384;
 
 /// Cache time of "inside", because files are moved.
@@ -61,13 +62,13 @@ struct WatchedFile {
 /// The table.
 pub(crate) struct Files {
     ignore_resident: bool,
-    known: Mutex<HashMap<FileId, WatchedFile>>,
+    known: Mutex<LruCache<FileId, WatchedFile>>,
     ignored: Mutex<HashMap<FileId, FileHandle>>,
 }
 
 impl Files {
     pub(crate) fn new(ignore_resident: bool) -> Files {
-        Files { ignore_resident, known: Mutex::default(), ignored: Mutex::default() }
+        Files { ignore_resident, known: Mutex::new(recent(KNOWN_MAX)), ignored: Mutex::default() }
     }
 
     /// Whether the file is inside the folders; looked up in `folders` if not known.
@@ -79,11 +80,8 @@ impl Files {
         }
         let inside = folders.contain(file, id.dev);
         let mut table = lock(&self.known);
-        if table.len() >= KNOWN_MAX {
-            table.clear();
-        }
         let (count_after, resident) = table.get(&id).map_or((now, false), |k| (k.count_after, k.resident));
-        table.insert(id, WatchedFile { inside, since: now, count_after, resident });
+        table.put(id, WatchedFile { inside, since: now, count_after, resident });
         inside
     }
 

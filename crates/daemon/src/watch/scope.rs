@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::fanotify::{Group, Scope};
 use seekless_kernel::handle::FileHandle;
 use seekless_kernel::topology::MountTable;
@@ -34,24 +34,20 @@ pub(crate) struct Folders {
     folders: Vec<Folder>,
     scope: Scope,
     /// Mounts below a folder, which the mark does not cover.
-    below: Vec<PathBuf>,
+    pub(crate) below: Vec<PathBuf>,
 }
 
 impl Folders {
     /// # Errors
     /// One of them does not exist, or is not a directory.
     pub(crate) fn find(dirs: &[PathBuf], scope: Scope) -> Result<Folders, Fault> {
-        let table = MountTable::read().map_err(|e| {
-            Fault::new(Exit::Missing, format!("cannot read /proc/self/mountinfo: {e}; mount /proc"))
-        })?;
+        let table = MountTable::read()
+            .map_err(|e| Fault::missing(format!("cannot read /proc/self/mountinfo: {e}; mount /proc")))?;
         let mut folders: Vec<Folder> = Vec::new();
         let mut below = Vec::new();
         for dir in dirs {
             let wrong = |e: &dyn std::fmt::Display| {
-                Fault::new(
-                    Exit::Missing,
-                    format!("cannot watch {}: {e}; name an existing folder", dir.display()),
-                )
+                Fault::missing(format!("cannot watch {}: {e}; name an existing folder", dir.display()))
             };
             let path = fs::canonicalize(dir).map_err(|e| wrong(&e))?;
             let about = fs::metadata(&path).map_err(|e| wrong(&e))?;
@@ -124,11 +120,6 @@ impl Folders {
         self.folders.iter().map(|f| f.dev)
     }
 
-    /// Mounts below the folders that are not watched.
-    pub(crate) fn below(&self) -> &[PathBuf] {
-        &self.below
-    }
-
     /// Whether the file, on the file system with this `st_dev`, is inside. `false` if that is not known.
     pub(crate) fn contain(&self, file: BorrowedFd<'_>, dev: u64) -> bool {
         if self.folders.iter().any(|f| f.whole && f.dev == dev) {
@@ -179,6 +170,8 @@ pub(crate) fn fs_type(dir: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

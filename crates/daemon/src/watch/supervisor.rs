@@ -54,8 +54,7 @@ enum End {
 
 /// Runs workers until told to stop. `words` is their command line without the supervisor's additions.
 pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
-    let fault =
-        |e: io::Error| Fault::new(Exit::Failed, format!("seekless watch cannot start its worker: {e}"));
+    let fault = |e: io::Error| Fault::failed(format!("seekless watch cannot start its worker: {e}"));
     let told = told_by(&[SIGTERM, SIGINT, SIGHUP]).map_err(fault)?;
     let mut manager = ServiceManager::default();
     let mut restarts_ever = 0u64;
@@ -74,13 +73,10 @@ pub(crate) fn run(words: &[std::ffi::OsString]) -> Result<Exit, Fault> {
             in_a_row = 0;
         }
         if in_a_row == RESTARTS_MAX {
-            return Err(Fault::new(
-                Exit::Failed,
-                format!(
-                    "the worker {what}, after {RESTARTS_MAX} restarts in a row; nothing is watched now, all programs \
+            return Err(Fault::failed(format!(
+                "the worker {what}, after {RESTARTS_MAX} restarts in a row; nothing is watched now, all programs \
                      read as without Seekless"
-                ),
-            ));
+            )));
         }
         let pause = PAUSE_FIRST * 2u32.pow(in_a_row);
         in_a_row += 1;
@@ -100,10 +96,7 @@ fn never_ready(status: ExitStatus) -> Result<Exit, Fault> {
     let known = [Exit::Failed, Exit::Usage, Exit::Permission, Exit::Busy, Exit::Missing];
     match known.into_iter().find(|e| Some(*e as i32) == status.code()) {
         Some(exit) => Ok(exit),
-        None => Err(Fault::new(
-            Exit::Failed,
-            format!("the worker of seekless watch ended before it began ({status})"),
-        )),
+        None => Err(Fault::failed(format!("the worker of seekless watch ended before it began ({status})"))),
     }
 }
 

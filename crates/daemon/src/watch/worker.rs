@@ -40,8 +40,7 @@ pub(crate) struct Worker {
 pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
     // SIGKILL: in any state, the end of this process releases all readers.
     die_with(worker.supervisor, Signal::KILL)?;
-    let fault =
-        |e: io::Error| Fault::new(Exit::Failed, format!("the worker of seekless watch cannot start: {e}"));
+    let fault = |e: io::Error| Fault::failed(format!("the worker of seekless watch cannot start: {e}"));
     let told = told_by(&[SIGTERM, SIGINT]).map_err(fault)?;
     let supervisor: UnixStream = io::stdin().as_fd().try_clone_to_owned().map_err(fault)?.into();
     supervisor.set_nonblocking(true).map_err(fault)?;
@@ -94,10 +93,10 @@ pub(crate) fn run(worker: Worker) -> Result<Exit, Fault> {
 }
 
 fn announce(door: &Door) {
-    for dir in door.folders().paths() {
+    for dir in door.folders.paths() {
         seekless_output::eprintln!("seekless watch: watching {}", dir.display());
     }
-    for below in door.folders().below() {
+    for below in &door.folders.below {
         seekless_output::eprintln!(
             "seekless watch: {} is a separate mount and not watched; name it on the command line too",
             below.display()

@@ -5,7 +5,7 @@ pub mod scheduler;
 
 use std::io;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::lsm;
 use seekless_kernel::tracepoint::TraceError;
 use serde::Serialize;
@@ -27,19 +27,15 @@ pub struct Finding {
 pub fn unavailable(why: TraceError) -> Fault {
     let instead = "next best: seekless watch DIR, then seekless run -- CMD";
     match why {
-        TraceError::NotPermitted(what) => Fault::new(
-            Exit::Permission,
+        TraceError::NotPermitted(what) => Fault::permission(
             format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
                 + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
         ),
-        TraceError::Missing(what) => Fault::new(
-            Exit::Missing,
-            format!(
-                "this kernel has no {what} (it takes Linux 6.11 with tracing, or 5.10 with BTF); {instead}"
-            ),
-        ),
+        TraceError::Missing(what) => Fault::missing(format!(
+            "this kernel has no {what} (it takes Linux 6.11 with tracing, or 5.10 with BTF); {instead}"
+        )),
         TraceError::Other(what, error) => {
-            Fault::new(Exit::Failed, format!("cannot observe: {what}: {error}; {instead}"))
+            Fault::failed(format!("cannot observe: {what}: {error}; {instead}"))
         }
     }
 }

@@ -4,6 +4,8 @@
 //! A stable metric keeps its name, unit and labels until the next major version. Others may change in any
 //! release.
 
+use seekless_base::words;
+
 /// The unit of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -17,17 +19,8 @@ pub enum Unit {
     Ratio,
 }
 
-impl Unit {
-    /// The ending of a name; empty for a number.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Unit::None => "",
-            Unit::Bytes => "bytes",
-            Unit::Seconds => "seconds",
-            Unit::Ratio => "ratio",
-        }
-    }
-}
+// The ending of a name; empty for a number.
+words! { Unit: None = "", Bytes = "bytes", Seconds = "seconds", Ratio = "ratio" }
 
 /// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +35,7 @@ pub enum Kind {
     Info,
 }
 
-impl Kind {
-    /// Its name in the formats.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Info => "info",
-        }
-    }
-}
+words! { Kind: Counter = "counter", Gauge = "gauge", Histogram = "histogram", Info = "info" }
 
 /// Whether its name and meaning may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,15 +46,8 @@ pub enum Stability {
     Unstable,
 }
 
-impl Stability {
-    /// The word on the page.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stability::Stable => "stable",
-            Stability::Unstable => "may change",
-        }
-    }
-}
+// The words on the page.
+words! { Stability: Stable = "stable", Unstable = "may change" }
 
 /// One metric.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 use seekless_options::{BOUNDS, named, parsed, week_at_most};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -105,7 +105,7 @@ impl BoundsOption {
     /// # Errors
     /// `Usage`: a name or a value is wrong.
     pub(super) fn bounds(&self) -> Result<Bounds, Fault> {
-        bounds(&self.bound).map_err(|why| Fault::new(Exit::Usage, format!("--bound {why}")))
+        bounds(&self.bound).map_err(|why| Fault::usage(format!("--bound {why}")))
     }
 }
 

@@ -81,14 +81,13 @@ impl Progress for Bar {
 impl GetArgs {
     /// Each URL with the path of its file.
     fn targets(&self) -> Result<Vec<(String, PathBuf)>, Fault> {
-        let usage = |message: String| Fault::new(Exit::Usage, message);
         if let Some(output) = &self.output {
             let [url] = self.urls.as_slice() else {
-                return Err(usage("-o names one file; for several URLs use --output-dir".into()));
+                return Err(Fault::usage("-o names one file; for several URLs use --output-dir"));
             };
             if output.as_os_str() == "-" {
-                return Err(usage(
-                    "-o - cannot work: blocks arrive in any order, and a pipe cannot be verified".into(),
+                return Err(Fault::usage(
+                    "-o - cannot work: blocks arrive in any order, and a pipe cannot be verified",
                 ));
             }
             parse(url)?;
@@ -101,7 +100,7 @@ impl GetArgs {
             let name = file_name(url)?;
             if let Some(other) = seen.insert(name.clone(), url) {
                 let (other, url) = (shown(other), shown(url));
-                return Err(usage(format!("{other} and {url} would both be written to {name}")));
+                return Err(Fault::usage(format!("{other} and {url} would both be written to {name}")));
             }
             targets.push((url.clone(), dir.join(name)));
         }
@@ -123,7 +122,7 @@ pub fn run_get(args: GetArgs) -> Result<Exit, Fault> {
         proxies: Proxies::of_environment(),
         size_max: args.size_max.map(|size| size.0),
     };
-    let failed = |e: std::io::Error| Fault::new(Exit::Failed, format!("cannot start: {e}"));
+    let failed = |e: std::io::Error| Fault::failed(format!("cannot start: {e}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let results = runtime.block_on(all(&args, targets, options)).map_err(failed)?;
     let mut exit = Exit::Ok;

@@ -125,10 +125,9 @@ const WAIT_MAX: Nanos = Nanos::from_secs(40);
 
 impl ServeArgs {
     fn settings(&self) -> Result<ServerSettings, Fault> {
-        let usage = |message: String| Fault::new(Exit::Usage, message);
         let bounds = self.bounds.bounds()?;
         if self.rate == Some(Bytes::ZERO) {
-            return Err(usage("--rate 0B sends nothing; leave it out for no bound".into()));
+            return Err(Fault::usage("--rate 0B sends nothing; leave it out for no bound"));
         }
         let mut engine = self.engine.settings(Mode::Both)?;
         // Every client of a server may wait for the same disk.
@@ -201,9 +200,8 @@ fn make_room(descriptors: u64) {
 
 /// The listening sockets that the service manager passes, if any. `asked`: the address of `--listen`.
 fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
-    let usage = |message: String| Fault::new(Exit::Usage, message);
     let all = service::passed().map_err(|error| {
-        Fault::new(Exit::Failed, format!("cannot take the sockets that systemd passes (LISTEN_FDS): {error}"))
+        Fault::failed(format!("cannot take the sockets that systemd passes (LISTEN_FDS): {error}"))
     })?;
     let several = all.len() > 1;
     let mut sockets = Vec::new();
@@ -213,7 +211,7 @@ fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
         let socket = TcpListener::from(socket);
         // A unix socket has no such address.
         let address = socket.local_addr().ok().filter(|_| listens).ok_or_else(|| {
-            usage(format!(
+            Fault::usage(format!(
                 "what systemd passes by {unit} is not a listening TCP socket; write ListenStream=ADDRESS:PORT there, \
                  without Accept=yes"
             ))
@@ -221,7 +219,7 @@ fn passed(asked: Option<SocketAddr>) -> Result<Vec<TcpListener>, Fault> {
         if let Some(asked) = asked
             && (several || asked != address)
         {
-            return Err(usage(format!(
+            return Err(Fault::usage(format!(
                 "{unit} listens at {address}, and --listen says {asked}; leave that out, or change ListenStream="
             )));
         }
@@ -252,9 +250,9 @@ pub fn run_serve(args: ServeArgs) -> Result<Exit, Fault> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
-    let signals = Signals::caught(&runtime)
-        .map_err(|e| Fault::new(Exit::Failed, format!("cannot wait for signals: {e}")))?;
+        .map_err(|e| Fault::failed(format!("cannot wait for signals: {e}")))?;
+    let signals =
+        Signals::caught(&runtime).map_err(|e| Fault::failed(format!("cannot wait for signals: {e}")))?;
     // The parent process waits for this line to learn the port; a closed pipe is not an error. If a program
     // reads standard output for a result, the line goes to standard error.
     let logs_there = args.access_log.as_deref().is_some_and(seekless_output::is_stdout);

@@ -11,7 +11,7 @@ use hyper::header::{
     TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use super::connect::{connect, wants_login};
 use super::part::PartFile;
@@ -77,11 +77,11 @@ fn again(why: impl Into<String>) -> Trouble {
 }
 
 fn fatal(why: impl Into<String>) -> Trouble {
-    Trouble::Fatal(Fault::new(Exit::Failed, why))
+    Trouble::Fatal(Fault::failed(why))
 }
 
 fn refused(why: impl Into<String>) -> Trouble {
-    Trouble::Refused(Fault::new(Exit::Failed, why))
+    Trouble::Refused(Fault::failed(why))
 }
 
 /// Requests what is missing and writes what arrives.
@@ -183,7 +183,7 @@ fn request(
     asking: Asking,
     part: &PartFile,
 ) -> Result<Request<Empty<Bytes>>, Trouble> {
-    let wrong = |e: &dyn std::fmt::Display| Trouble::Fatal(Fault::new(Exit::Usage, e.to_string()));
+    let wrong = |e: &dyn std::fmt::Display| Trouble::Fatal(Fault::usage(e.to_string()));
     // Over TLS the request goes through a tunnel of the proxy.
     let proxy = proxy.filter(|_| !place.is_secure());
     let mut request = Request::get(if proxy.is_some() { place.absolute() } else { place.target() });

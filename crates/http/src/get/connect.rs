@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -37,7 +37,7 @@ pub fn trust(file: Option<&PathBuf>) -> Result<Trust, Fault> {
     match file {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         Some(path) => {
-            let wrong = |why: String| Fault::new(Exit::Usage, format!("--cacert {}: {why}", path.display()));
+            let wrong = |why: String| Fault::usage(format!("--cacert {}: {why}", path.display()));
             for certificate in CertificateDer::pem_slice_iter(&seekless_output::input::bytes(path)?) {
                 let certificate = certificate.map_err(|e| wrong(format!("{e}; give a PEM file")))?;
                 roots.add(certificate).map_err(|e| wrong(e.to_string()))?;
@@ -50,7 +50,7 @@ pub fn trust(file: Option<&PathBuf>) -> Result<Trust, Fault> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|e| Fault::new(Exit::Failed, format!("TLS: {e}")))?
+        .map_err(|e| Fault::failed(format!("TLS: {e}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -69,7 +69,7 @@ fn again(why: String) -> Trouble {
 }
 
 fn fatal(why: String) -> Trouble {
-    Trouble::Fatal(Fault::new(Exit::Failed, why))
+    Trouble::Fatal(Fault::failed(why))
 }
 
 /// Connects, to the proxy if there is one; the connection is driven by a task that ends with it.

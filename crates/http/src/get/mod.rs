@@ -87,7 +87,7 @@ pub trait Progress {
 
 /// Why a download failed. The data that has arrived is kept for the next run, except after a wrong digest.
 fn given_up(url: &str, why: &str) -> Fault {
-    Fault::new(Exit::Failed, format!("{url}: {why}"))
+    Fault::failed(format!("{url}: {why}"))
 }
 
 /// Downloads `url` into the file `target`. `stop` interrupts it.
@@ -235,8 +235,10 @@ pub fn file_name(url: &str) -> Result<String, Fault> {
     let resolved = crate::path::resolve(&format!("/{last}")).ok();
     let name = resolved.and_then(|t| t.path.into_os_string().into_string().ok()).unwrap_or_default();
     if name.is_empty() {
-        let message = format!("{}: does not end in the name of a file; give one with -o", shown(url));
-        return Err(Fault::new(Exit::Usage, message));
+        return Err(Fault::usage(format!(
+            "{}: does not end in the name of a file; give one with -o",
+            shown(url)
+        )));
     }
     Ok(name)
 }

@@ -106,9 +106,10 @@ impl PartFile {
     pub(crate) fn open(target: &Path, url: &str, size_max: Option<u64>) -> Result<PartFile, Fault> {
         // A download could not be renamed to it, or would replace a device.
         if fs::metadata(target).is_ok_and(|there| !there.is_file()) {
-            let message =
-                format!("{} is not a regular file; name another for the download", target.display());
-            return Err(Fault::new(Exit::Usage, message));
+            return Err(Fault::usage(format!(
+                "{} is not a regular file; name another for the download",
+                target.display()
+            )));
         }
         // A symlink stays, and its target is replaced: `/dev/stdout` must not be.
         let target = &seekless_output::place(target).map_err(|e| fault(target, &e))?;
@@ -117,8 +118,7 @@ impl PartFile {
         let file = open_own(&path, OpenOptions::new().read(true).write(true).create(true).truncate(false))?;
         // Two downloads into one file would corrupt it.
         if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-            let message = format!("{} is being written by another download", path.display());
-            return Err(Fault::new(Exit::Busy, message));
+            return Err(Fault::busy(format!("{} is being written by another download", path.display())));
         }
         let untold_max = size_max.unwrap_or_else(|| {
             let free = rustix::fs::fstatvfs(&file).map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize));
@@ -226,10 +226,9 @@ impl PartFile {
         };
         (size > most).then(|| {
             let at_least = if self.known.size.is_some() { "" } else { "at least " };
-            let message = format!(
+            Fault::failed(format!(
                 "it has {at_least}{size} bytes, more than {most} ({whose}); give a larger --size-max if that is right"
-            );
-            Fault::new(Exit::Failed, message)
+            ))
         })
     }
 
@@ -327,10 +326,8 @@ impl Drop for PartFile {
 
 /// Opens a regular file of this user that has no other name; refuses anything else.
 fn open_own(path: &Path, options: &mut OpenOptions) -> Result<File, Fault> {
-    let in_the_way = |what: String| {
-        let message = format!("{} {what}; remove it or name another file", path.display());
-        Fault::new(Exit::Usage, message)
-    };
+    let in_the_way =
+        |what: String| Fault::usage(format!("{} {what}; remove it or name another file", path.display()));
     // Opening does not wait for a FIFO.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = options.custom_flags(flags).open(path).map_err(|e| {

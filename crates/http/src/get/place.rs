@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
 use percent_encoding::percent_decode_str;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use url::{Position, Url};
 
 /// A URL to request. A name and password go only to the server that they were given for.
@@ -48,8 +48,7 @@ impl Place {
     /// Anything else.
     pub fn parse(text: &str) -> Result<Place, Fault> {
         let usage = |why: &str| {
-            let message = format!("{}: {why}; give a URL like https://host/path/file", shown(text));
-            Fault::new(Exit::Usage, message)
+            Fault::usage(format!("{}: {why}; give a URL like https://host/path/file", shown(text)))
         };
         if text.chars().any(char::is_control) {
             return Err(usage("has control characters in it"));
@@ -153,6 +152,8 @@ fn login(url: &Url) -> Result<Option<HeaderValue>, String> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::Deref;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use url::Url;
 
 use super::place::{Place, shown};
@@ -37,10 +37,8 @@ impl fmt::Display for Proxy {
 impl Proxy {
     /// What a variable says.
     fn parse(name: &str, text: &str) -> Result<Proxy, Fault> {
-        let wrong = |why: &str| {
-            let message = format!("{name}={}: {why}; write {name}=http://host:port", shown(text));
-            Fault::new(Exit::Usage, message)
-        };
+        let wrong =
+            |why: &str| Fault::usage(format!("{name}={}: {why}; write {name}=http://host:port", shown(text)));
         let text = text.trim();
         let whole = if text.contains("://") { text.to_string() } else { format!("http://{text}") };
         let url = Url::parse(&whole).map_err(|_| wrong("is no address of a proxy"))?;

@@ -10,13 +10,13 @@
 //! in least-recently-used order, as many as the page cache may hold. The kernel's own cache is near that
 //! order but not of it, so the model is an approximation; it costs no system call.
 
-use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Mutex;
 
-use seekless_engine::lock;
+use lru::LruCache;
+use seekless_engine::{lock, recent};
 use seekless_levels::coordinate::LevelRequest;
 use seekless_levels::coordinate::pfc::{Pfc, PfcParams};
 use seekless_levels::recent::RecentBlocks;
@@ -34,7 +34,7 @@ const FILE_BITS: u32 = 30;
 /// Contexts with their own average length; further ones share one.
 const CONTEXTS: u32 = 4096;
 
-/// Most files told apart; beyond it the numbering begins anew, and the model is emptied.
+/// Most files told apart; beyond it the one served longest ago counts as another when it is served again.
 const FILES_MAX: usize = 65_536;
 
 /// What becomes of a request.
@@ -49,7 +49,7 @@ pub(crate) struct SendPlan {
 struct ModelState {
     pfc: Pfc,
     held: RecentBlocks,
-    files: HashMap<FileVersion, u64>,
+    files: LruCache<FileVersion, u64>,
     next: u64,
 }
 
@@ -67,7 +67,7 @@ impl PfcModel {
         let capacity = (memory / BLOCK).clamp(16, 1 << 26);
         let held = RecentBlocks::new(capacity as usize);
         let pfc = Pfc::new(params, capacity as usize);
-        let state = ModelState { pfc, held, files: HashMap::new(), next: 0 };
+        let state = ModelState { pfc, held, files: recent(FILES_MAX), next: 0 };
         PfcModel { state: Mutex::new(state), prefetch }
     }
 
@@ -76,11 +76,8 @@ impl PfcModel {
         let version = file.version();
         let mut guard = lock(&self.state);
         let state = &mut *guard;
-        if state.files.len() >= FILES_MAX {
-            state.files.clear();
-        }
         let next = state.next + 1;
-        let number = *state.files.entry(version).or_insert(next);
+        let number = *state.files.get_or_insert(version, || next);
         state.next = state.next.max(number);
         let base = number << FILE_BITS;
         let mut hasher = DefaultHasher::new();

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use super::counters::Counters;
 
@@ -38,16 +38,13 @@ impl Log {
     /// It cannot be opened.
     pub(crate) fn open(path: PathBuf, counters: Arc<Counters>) -> Result<Log, Fault> {
         let file = open(&path).map_err(|e| {
-            Fault::new(
-                Exit::Failed,
-                format!("cannot open the log {}: {e}; choose another --access-log", path.display()),
-            )
+            Fault::failed(format!("cannot open the log {}: {e}; choose another --access-log", path.display()))
         })?;
         let (sender, entries) = bounded(QUEUE);
         let thread = std::thread::Builder::new()
             .name("log".into())
             .spawn(move || write_all(file, &path, &entries))
-            .map_err(|e| Fault::new(Exit::Failed, format!("cannot start a thread for the log: {e}")))?;
+            .map_err(|e| Fault::failed(format!("cannot start a thread for the log: {e}")))?;
         Ok(Log { sender: Some(sender), thread: Some(thread), counters })
     }
 

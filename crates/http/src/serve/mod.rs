@@ -185,7 +185,7 @@ impl Server {
     pub fn start_at(settings: ServerSettings, sockets: Vec<TcpListener>) -> Result<Server, Fault> {
         if !tree::supported() {
             let message = "this kernel has no openat2 (Linux 5.6), or a sandbox hides it: links could lead out of the tree";
-            return Err(Fault::new(Exit::Missing, message));
+            return Err(Fault::missing(message));
         }
         let tree = Tree::open(&settings.roots)?;
         let tls = settings.tls.as_ref().map(tls::load).transpose()?;
@@ -222,9 +222,10 @@ impl Server {
             let (shared, stopped) = (shared.clone(), stopped.clone());
             let body = move || event_loop::run(sockets, &shared, stopped);
             let started = std::thread::Builder::new().name(format!("loop{number}")).spawn(body);
-            loops.push(started.map_err(|e| {
-                Fault::new(Exit::Failed, format!("cannot start a thread for an event loop: {e}"))
-            })?);
+            loops.push(
+                started
+                    .map_err(|e| Fault::failed(format!("cannot start a thread for an event loop: {e}")))?,
+            );
         }
         Ok(Server { shared, addresses, stop, loops })
     }
@@ -358,5 +359,5 @@ fn shared_out(sockets: Vec<TcpListener>, count: usize) -> Result<Sockets, Fault>
         let addresses = sockets.iter().map(TcpListener::local_addr).collect::<io::Result<_>>()?;
         Ok(((0..count).map(|_| all()).collect::<io::Result<_>>()?, addresses))
     };
-    each().map_err(|e| Fault::new(Exit::Failed, format!("cannot use the sockets that systemd passes: {e}")))
+    each().map_err(|e| Fault::failed(format!("cannot use the sockets that systemd passes: {e}")))
 }

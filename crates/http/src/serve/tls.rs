@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 /// Paths of certificate and key.
 #[derive(Clone, Debug)]
@@ -23,9 +23,7 @@ pub struct TlsFiles {
 /// A file that cannot be read ([`seekless_output::input::unreadable`]), holds nothing of use, or a key that
 /// does not belong to the certificate.
 pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, Fault> {
-    let fault = |path: &Path, why: &dyn std::fmt::Display| {
-        Fault::new(Exit::Usage, format!("{}: {why}", path.display()))
-    };
+    let fault = |path: &Path, why: &dyn std::fmt::Display| Fault::usage(format!("{}: {why}", path.display()));
     let chain: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(&seekless_output::input::bytes(&files.certificates)?)
             .collect::<Result<_, _>>()
@@ -46,6 +44,8 @@ pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

@@ -30,6 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use super::counters::Counters;
 use super::log::{Log, Record};
@@ -192,10 +193,8 @@ impl Outbox {
     }
 }
 
-enum Transport {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// Without TLS, or with it.
+type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// Time limits for a client.
 #[derive(Clone, Copy, Debug)]
@@ -256,11 +255,11 @@ impl Pace {
 
 impl Wire {
     pub(crate) fn plain(io: TcpStream, outbox: Rc<Outbox>, shared: Arc<Shared>) -> Wire {
-        Wire::new(Transport::Plain(io), outbox, shared)
+        Wire::new(Either::Left(io), outbox, shared)
     }
 
     pub(crate) fn tls(io: TlsStream<TcpStream>, outbox: Rc<Outbox>, shared: Arc<Shared>) -> Wire {
-        Wire::new(Transport::Tls(Box::new(io)), outbox, shared)
+        Wire::new(Either::Right(Box::new(io)), outbox, shared)
     }
 
     fn new(io: Transport, outbox: Rc<Outbox>, shared: Arc<Shared>) -> Wire {
@@ -293,8 +292,8 @@ impl Wire {
         let until = tokio::time::Instant::from_std(self.outbox.idle_since.get() + self.patience.idle);
         self.timer = None;
         let tcp = match &self.io {
-            Transport::Plain(tcp) => tcp,
-            Transport::Tls(tls) => tls.get_ref().0,
+            Either::Left(tcp) => tcp,
+            Either::Right(tls) => tls.get_ref().0,
         };
         tokio::time::timeout_at(until, tcp.readable()).await.is_ok_and(|ready| ready.is_ok())
     }
@@ -342,7 +341,7 @@ impl Wire {
     ) -> Poll<io::Result<usize>> {
         match &mut self.io {
             // A head followed by a file: both go into one packet.
-            Transport::Plain(tcp) if more && bufs.len() == 1 => loop {
+            Either::Left(tcp) if more && bufs.len() == 1 => loop {
                 ready!(tcp.poll_write_ready(cx))?;
                 let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
                 let sent = tcp.try_io(Interest::WRITABLE, || Ok(rustix::net::send(&*tcp, &bufs[0], flags)?));
@@ -351,8 +350,7 @@ impl Wire {
                     other => return Poll::Ready(other),
                 }
             },
-            Transport::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Transport::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            io => Pin::new(io).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -394,7 +392,7 @@ impl Wire {
         seen: Instant,
     ) -> Poll<io::Result<usize>> {
         let Span { offset, mut len } = span;
-        let Transport::Plain(tcp) = &mut self.io else {
+        let Either::Left(tcp) = &mut self.io else {
             // Bodies use memory when TLS is on.
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         };
@@ -509,10 +507,7 @@ impl AsyncRead for Wire {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Transport::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-        };
+        let result = Pin::new(&mut self.io).poll_read(cx, buf);
         let busy = self.outbox.busy.get();
         if buf.filled().len() > before {
             self.outbox.received.set(true);
@@ -579,10 +574,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Transport::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        };
+        let result = Pin::new(&mut self.io).poll_flush(cx);
         match result {
             // TLS keeps the bytes that the socket does not take.
             Poll::Pending => self.progress(cx, Poll::Pending).map_ok(|_| ()),
@@ -595,9 +587,6 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.io {
-            Transport::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Transport::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

@@ -11,17 +11,12 @@
 //! | raid10 | the same over groups of devices that have the same data |
 //! | raid5, raid6 | data stripe `k` of row `r` on device `(r + k) % n`; the parity of the row behind it |
 
-/// Bits of `btrfs_chunk.type`.
-const DATA: u64 = 1;
-const RAID0: u64 = 1 << 3;
-const RAID1: u64 = 1 << 4;
-const DUP: u64 = 1 << 5;
-const RAID10: u64 = 1 << 6;
-const RAID5: u64 = 1 << 7;
-const RAID6: u64 = 1 << 8;
-const RAID1C3: u64 = 1 << 9;
-const RAID1C4: u64 = 1 << 10;
-const PROFILES: u64 = RAID0 | RAID1 | DUP | RAID10 | RAID5 | RAID6 | RAID1C3 | RAID1C4;
+use linux_raw_sys::btrfs::{
+    BTRFS_BLOCK_GROUP_DATA as DATA, BTRFS_BLOCK_GROUP_DUP as DUP, BTRFS_BLOCK_GROUP_PROFILE_MASK as PROFILES,
+    BTRFS_BLOCK_GROUP_RAID0 as RAID0, BTRFS_BLOCK_GROUP_RAID1 as RAID1, BTRFS_BLOCK_GROUP_RAID1C3 as RAID1C3,
+    BTRFS_BLOCK_GROUP_RAID1C4 as RAID1C4, BTRFS_BLOCK_GROUP_RAID5 as RAID5, BTRFS_BLOCK_GROUP_RAID6 as RAID6,
+    BTRFS_BLOCK_GROUP_RAID10 as RAID10,
+};
 
 /// Bytes of `struct btrfs_chunk` before its stripes, and of each stripe.
 const HEAD: usize = 48;
@@ -69,7 +64,7 @@ pub struct Chunk {
 impl Chunk {
     /// Parses the item of the chunk tree with this offset; `None` if it is inconsistent.
     pub fn parse(logical: u64, item: &[u8]) -> Option<Chunk> {
-        let (len, stripe_len, kind) = (u64_at(item, 0)?, u64_at(item, 16)?, u64_at(item, 24)?);
+        let (len, stripe_len, kind) = (u64_at(item, 0)?, u64_at(item, 16)?, u64_at(item, 24)? as u32);
         let (stripes, sub_stripes) = (u16_at(item, 44)?, u16_at(item, 46)?);
         let stripe = |i: usize| {
             let at = HEAD + i * STRIPE;
@@ -208,9 +203,9 @@ mod tests {
     const S: u64 = 64 << 10;
 
     /// An item as the kernel writes it.
-    fn item(len: u64, kind: u64, sub_stripes: u16, stripes: &[(u64, u64)]) -> Vec<u8> {
+    fn item(len: u64, kind: u32, sub_stripes: u16, stripes: &[(u64, u64)]) -> Vec<u8> {
         let mut item = Vec::new();
-        for word in [len, 2, S, kind] {
+        for word in [len, 2, S, kind.into()] {
             item.extend(word.to_le_bytes());
         }
         for word in [4096u32, 4096, 4096] {
@@ -226,7 +221,7 @@ mod tests {
         item
     }
 
-    fn chunk(kind: u64, stripes: &[(u64, u64)]) -> Chunk {
+    fn chunk(kind: u32, stripes: &[(u64, u64)]) -> Chunk {
         Chunk::parse(1 << 30, &item(12 * S, DATA | kind, 2, stripes)).unwrap()
     }
 

@@ -19,15 +19,11 @@ pub(super) struct Awaited {
     /// File, start and end in whole pages.
     ranges: BTreeMap<RequestId, (FileId, u64, u64)>,
     files: BTreeMap<FileId, Vec<RequestId>>,
-    bytes: u64,
+    /// Total bytes.
+    pub(super) bytes: u64,
 }
 
 impl Awaited {
-    /// Total bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Start and end of each range of a file.
     pub(super) fn of_file(&self, file: FileId) -> impl Iterator<Item = (u64, u64)> {
         let requests = self.files.get(&file).into_iter().flatten();

@@ -7,7 +7,7 @@ fn at(s: u64) -> Nanos {
     Nanos::from_secs(s)
 }
 
-fn fetch<F: Copy + Ord>(map: &mut Extents<F>, now: Nanos, file: F, start: u64, end: u64) {
+fn fetch<F: Copy + Ord + Hash>(map: &mut Extents<F>, now: Nanos, file: F, start: u64, end: u64) {
     map.read_submitted(file, start, end);
     map.arrived(now, now, file, start, end);
 }

@@ -13,18 +13,14 @@ pub(crate) struct Lane {
     /// Maximum bytes of all sets in memory and not taken.
     pub(crate) room: u64,
     steps: usize,
-    bytes: u64,
+    /// Queued bytes.
+    pub(crate) bytes: u64,
 }
 
 impl Lane {
     /// Whether another step may be queued.
     pub(crate) fn may_take_more(&self) -> bool {
         self.steps < IN_LINE_MAX && self.bytes + STEP_MAX <= IN_LINE_BYTES_MAX
-    }
-
-    /// Queued bytes.
-    pub(crate) fn in_line(&self) -> u64 {
-        self.bytes
     }
 
     /// A step was queued.

@@ -318,7 +318,7 @@ impl FileSets {
         loop {
             let lanes = open.iter().filter_map(|number| Some((self.lanes.get(number)?, *number)));
             let may = lanes.filter(|(lane, _)| lane.may_take_more());
-            let Some((_, number)) = may.min_by_key(|(lane, number)| (lane.in_line(), *number)) else {
+            let Some((_, number)) = may.min_by_key(|(lane, number)| (lane.bytes, *number)) else {
                 return;
             };
             // A lane without a step now has none later in this call: ranges are only added between calls.

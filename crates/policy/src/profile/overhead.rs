@@ -75,9 +75,11 @@ pub(super) struct Overhead {
     early: u32,
     /// How often the second reads were too uneven.
     rounds: u32,
-    uneven: bool,
+    /// Whether the times of reads without mechanics vary too much to measure anything finer.
+    pub(super) uneven: bool,
     pairs: u32,
-    outcome: Option<f64>,
+    /// Nanoseconds from the issue of a read until the earliest end of a block on the head's track.
+    pub(super) outcome: Option<f64>,
 }
 
 /// Sectors from the first block of a pair to the second.
@@ -110,16 +112,6 @@ impl Overhead {
             pairs: 0,
             outcome: None,
         }
-    }
-
-    /// Nanoseconds from the issue of a read until the earliest end of a block on the head's track.
-    pub(super) fn outcome(&self) -> Option<f64> {
-        self.outcome
-    }
-
-    /// Whether the times of reads without mechanics vary too much to measure anything finer.
-    pub(super) fn uneven(&self) -> bool {
-        self.uneven
     }
 
     pub(super) fn next(&mut self, now: Nanos) -> Read {

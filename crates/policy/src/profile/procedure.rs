@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use seekless_base::{Lba, Nanos};
+use seekless_base::{Lba, Nanos, words};
 
 use super::overhead::Overhead;
 use super::rates::Rates;
@@ -45,17 +45,10 @@ pub enum Phase {
     Finished,
 }
 
-impl Phase {
-    /// For a progress bar.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Phase::Rotation => "rotation",
-            Phase::Overhead => "command overhead",
-            Phase::Rates => "transfer rates",
-            Phase::Seeks => "seek times",
-            Phase::Finished => "finished",
-        }
-    }
+// For a progress bar.
+words! {
+    Phase: Rotation = "rotation", Overhead = "command overhead", Rates = "transfer rates",
+    Seeks = "seek times", Finished = "finished"
 }
 
 /// Why there is no profile.
@@ -206,7 +199,7 @@ impl Procedure {
         let options = self.options;
         match &mut self.stage {
             Stage::Rotation(r) => {
-                let Some(turn) = r.outcome() else { return };
+                let Some(turn) = r.outcome else { return };
                 if turn.is_none() && r.slow() && self.rotation_tries < ROTATION_TRIES {
                     // As slow as a disk that turns, but irregular: perhaps the host was late too often.
                     self.rotation_tries += 1;
@@ -219,9 +212,9 @@ impl Procedure {
                 let place = options.sectors * 3 / 5 + shift(&options);
                 self.stage = Stage::Overhead(Overhead::new(place, options.block, turn));
             }
-            Stage::Overhead(o) if o.uneven() => self.fail(Unmeasurable::LateHost),
+            Stage::Overhead(o) if o.uneven => self.fail(Unmeasurable::LateHost),
             Stage::Overhead(o) => {
-                let Some(overhead) = o.outcome() else { return };
+                let Some(overhead) = o.outcome else { return };
                 self.overhead = overhead;
                 self.stage = Stage::Rates(Rates::new(options, self.turn));
             }

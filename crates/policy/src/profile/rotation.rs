@@ -56,7 +56,8 @@ pub(super) struct Rotation {
     step: f64,
     found: Vec<f64>,
     reads: u32,
-    outcome: Option<Option<Revolution>>,
+    /// `None` until it has ended; then the turn, if there is one.
+    pub(super) outcome: Option<Option<Revolution>>,
 }
 
 impl Rotation {
@@ -75,11 +76,6 @@ impl Rotation {
             reads: 0,
             outcome: None,
         }
-    }
-
-    /// `None` until it has ended; then the turn, if there is one.
-    pub(super) fn outcome(&self) -> Option<Option<Revolution>> {
-        self.outcome
     }
 
     /// Whether blocks took so long that there must be a mechanism.

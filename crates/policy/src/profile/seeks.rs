@@ -110,7 +110,7 @@ impl Seeks {
         let outcome = match &mut current.method {
             Method::Vernier(v) => {
                 v.done(timing);
-                v.outcome()
+                v.outcome
             }
             Method::Plain { at_from, reads, times } => {
                 if *at_from && !timing.disturbed {

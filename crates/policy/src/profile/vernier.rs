@@ -55,7 +55,7 @@ pub(super) struct Vernier {
     /// A block that was requested this long before its passage was missed once.
     missed: Option<f64>,
     pairs: u32,
-    outcome: Option<MeasurementEnd>,
+    pub(super) outcome: Option<MeasurementEnd>,
 }
 
 impl Vernier {
@@ -75,10 +75,6 @@ impl Vernier {
             pairs: 0,
             outcome: None,
         }
-    }
-
-    pub(super) fn outcome(&self) -> Option<MeasurementEnd> {
-        self.outcome
     }
 
     pub(super) fn next(&mut self, now: Nanos) -> Read {

@@ -137,7 +137,7 @@ fn shown(setting: &Setting) -> String {
 
 /// A mistake in the file.
 fn fault(place: &str, key: &str, why: &str) -> Fault {
-    Fault::new(Exit::Usage, format!("{place}: {key}: {why}"))
+    Fault::usage(format!("{place}: {key}: {why}"))
 }
 
 /// The text of a file that only root or its user may write.
@@ -155,38 +155,37 @@ fn text(path: &Path, must: bool) -> Result<Option<String>, Fault> {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound && !must => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(Fault::new(Exit::Missing, format!("{shown}: there is no such configuration file")));
+            return Err(Fault::missing(format!("{shown}: there is no such configuration file")));
         }
         Err(error) => return Err(unread(error)),
     };
     let meta = file.metadata().map_err(unread)?;
-    let usage = |why: String| Err(Fault::new(Exit::Usage, why));
     if !meta.is_file() {
-        return usage(format!("{shown}: not a regular file; name a configuration file"));
+        return Err(Fault::usage(format!("{shown}: not a regular file; name a configuration file")));
     }
     let user = rustix::process::geteuid().as_raw();
     if ![0, user].contains(&meta.uid()) {
-        return usage(format!(
+        return Err(Fault::usage(format!(
             "{shown}: it belongs to user {}; chown it to root, or to the user that runs this",
             meta.uid()
-        ));
+        )));
     }
     if meta.mode() & 0o022 != 0 {
-        return usage(format!(
+        return Err(Fault::usage(format!(
             "{shown}: other users may write to it (mode {:o}); chmod go-w it",
             meta.mode() & 0o777
-        ));
+        )));
     }
     let mut bytes = Vec::new();
     file.by_ref().take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unread)?;
     if bytes.len() as u64 > BYTES_MAX {
-        return usage(format!("{shown}: it is longer than 1 MiB, so it is no configuration"));
+        return Err(Fault::usage(format!("{shown}: it is longer than 1 MiB, so it is no configuration")));
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
         Err(error) => {
             let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            usage(format!("{}: the text is not UTF-8", place(path, line_of(good))))
+            Err(Fault::usage(format!("{}: the text is not UTF-8", place(path, line_of(good)))))
         }
     }
 }
@@ -215,7 +214,7 @@ impl Reader<'_> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let said = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
             let at = error.span().map_or(0, |span| span.start);
-            Fault::new(Exit::Usage, format!("{}: not TOML: {said}", self.place(at)))
+            Fault::usage(format!("{}: not TOML: {said}", self.place(at)))
         })?;
         let mut all = Vec::new();
         for (key, value) in in_order(table.get_ref()) {

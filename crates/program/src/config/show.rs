@@ -54,7 +54,7 @@ impl ConfigArgs {
             (None, Some(path)) => self.shown(program, path, config),
             (None, None) => {
                 let what = "write --show for the options in force, or --check for mistakes in the file";
-                Err(Fault::new(Exit::Usage, what))
+                Err(Fault::usage(what))
             }
         }
     }
@@ -88,17 +88,16 @@ impl ConfigArgs {
             .iter()
             .filter(|(at, command)| at == path || (path.is_empty() && has_options(command)))
             .collect();
-        let usage = |why: String| Err(Fault::new(Exit::Usage, why));
         if of.is_empty() {
             let path = path.join(" ");
-            return usage(format!(
+            return Err(Fault::usage(format!(
                 "--show {path}: there is no such command with options; see seekless --help"
-            ));
+            )));
         }
         if path.is_empty() && !self.words.is_empty() {
-            return usage(
-                "words behind -- are those of one command; name it: --show COMMAND -- OPTIONS".into(),
-            );
+            return Err(Fault::usage(
+                "words behind -- are those of one command; name it: --show COMMAND -- OPTIONS",
+            ));
         }
         let mut all = Vec::new();
         for (at, command) in of {
@@ -132,7 +131,7 @@ impl ConfigArgs {
             Err((error, _)) if error.kind() == ErrorKind::MissingRequiredArgument => {
                 program.clone().ignore_errors(true).try_get_matches_from(&configured.words).ok()
             }
-            Err((_, Some(line))) => return Err(Fault::new(Exit::Usage, configured.located(line))),
+            Err((_, Some(line))) => return Err(Fault::usage(configured.located(line))),
             Err((_, None)) => None,
         };
         let Some(given) = given else { return Ok(Vec::new()) };

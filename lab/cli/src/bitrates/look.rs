@@ -78,8 +78,9 @@ pub(crate) fn look(file: File) -> Result<Parsed, Fault> {
         (Output::TooMuch, _) => Ok(refused("too much was found in it".into())),
         (Output::All(_), Some(status)) if status.code() == Some(Exit::Permission as i32) => {
             let how = "run it as a user that may read the files, with `sudo -u`";
-            let what = format!("cannot become user {NOBODY} here, and root reads no headers: {how}");
-            Err(Fault::new(Exit::Permission, what))
+            Err(Fault::permission(format!(
+                "cannot become user {NOBODY} here, and root reads no headers: {how}"
+            )))
         }
         (Output::All(text), Some(status)) if status.success() => {
             Ok(serde_json::from_slice(&text)
@@ -95,7 +96,7 @@ fn refused(why: String) -> Parsed {
 }
 
 fn unstarted(error: &io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("cannot start a process that reads a header: {error}; see `ulimit -u`"))
+    Fault::failed(format!("cannot start a process that reads a header: {error}; see `ulimit -u`"))
 }
 
 /// Why a process ended that found nothing.
@@ -163,7 +164,7 @@ fn end(child: &mut Child) -> Option<ExitStatus> {
 /// # Errors
 /// `Permission`: it could not give up its rights.
 pub(crate) fn one() -> Result<Exit, Fault> {
-    confine().map_err(|e| Fault::new(Exit::Permission, format!("rights remain: {e}")))?;
+    confine().map_err(|e| Fault::permission(format!("rights remain: {e}")))?;
     let input = io::stdin();
     let said = parse(input.as_fd());
     let text = serde_json::to_string(&said).unwrap_or_default();

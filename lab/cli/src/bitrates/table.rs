@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use seekless_base::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_to_text};
+use seekless_base::{BITRATES_BYTES_MAX, BITRATES_MAX, Fault, Rate, name_to_text};
 use serde::Serialize;
 
 /// How a table begins.
@@ -130,7 +130,7 @@ pub(crate) fn replaceable(path: &Path) -> Result<(), Fault> {
         return Ok(());
     }
     let name = name_to_text(path.as_os_str().as_bytes());
-    let what =
-        format!("cannot write {name}: it exists and holds no table; choose another file, or remove it");
-    Err(Fault::new(Exit::Usage, what))
+    Err(Fault::usage(format!(
+        "cannot write {name}: it exists and holds no table; choose another file, or remove it"
+    )))
 }

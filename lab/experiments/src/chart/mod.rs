@@ -10,7 +10,7 @@ use std::error::Error;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 pub use bars::{Bar, Bars};
 pub use lines::{Axis, Chart, Mark, Scale, Series};
@@ -56,6 +56,6 @@ fn svg(height: u32, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Fault> 
         Ok(())
     };
     whole(SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area())
-        .map_err(|e| Fault::new(Exit::Failed, format!("a chart cannot be drawn: {e}")))?;
+        .map_err(|e| Fault::failed(format!("a chart cannot be drawn: {e}")))?;
     Ok(text)
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::residency::{cachestat, page_bytes, pages_of};
 use seekless_model::drive::catalogue as drives;
 use serde_json::Value;
@@ -55,7 +55,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         return Ok(());
     };
     let (arm, log) = (&point.arm, bench.disks[0].mount.join(LOG));
-    let usage = |message: String| Fault::new(Exit::Usage, message);
+    let usage = |message: String| Fault::usage(message);
     let drive = drives::find(&bench.scenario.disks[0].drive).map_err(|e| usage(e.to_string()))?;
     let rate = written_mb_s(rate, &drive).map_err(usage)? * 1e6;
     let partitions = format!("partitions={clients}");
@@ -98,8 +98,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let said: Option<Value> = serde_json::from_str(&load.last_line()).ok();
     let Some(said) = said.filter(|_| status.is_some_and(|status| status.success())) else {
         let status = status.map_or("no end".into(), |status| status.to_string());
-        let text = format!("the broker's clients ended with {status}: {}", load.last_line());
-        return Err(Fault::new(Exit::Failed, text));
+        return Err(Fault::failed(format!("the broker's clients ended with {status}: {}", load.last_line())));
     };
     for (name, value) in said.as_object().into_iter().flatten() {
         row.metrics.extend(value.as_f64().map(|value| (name.clone(), value)));
@@ -121,12 +120,11 @@ fn finish(mut process: Process, patience: Duration) -> Result<(), Fault> {
     if status.success() {
         return Ok(());
     }
-    let text = format!("the broker's clients ended with {status}: {}", process.last_line());
-    Err(Fault::new(Exit::Failed, text))
+    Err(Fault::failed(format!("the broker's clients ended with {status}: {}", process.last_line())))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Fault> {
-    std::fs::write(path, text).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))
+    std::fs::write(path, text).map_err(|e| Fault::failed(format!("{}: {e}", path.display())))
 }
 
 /// A Java program with the libraries of Kafka.
@@ -189,9 +187,8 @@ impl Broker {
             process.runs()?;
             Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
         })?;
-        up.map(|_| Broker { process, port }).ok_or_else(|| {
-            Fault::new(Exit::Failed, format!("Kafka does not listen within {} s", PATIENCE.as_secs()))
-        })
+        up.map(|_| Broker { process, port })
+            .ok_or_else(|| Fault::failed(format!("Kafka does not listen within {} s", PATIENCE.as_secs())))
     }
 
     /// Starts the clients' program.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use super::Bench;
@@ -112,8 +112,7 @@ impl Daemon {
         let mut daemon = Daemon { process, socket, scratch: dir.to_path_buf() };
         let up = guard::wait_for(START_PATIENCE, || match daemon.process.ended() {
             Some(_) => {
-                let message = format!("the daemon does not start: {}", daemon.process.last_line());
-                Err(Fault::new(Exit::Failed, message))
+                Err(Fault::failed(format!("the daemon does not start: {}", daemon.process.last_line())))
             }
             None => {
                 let listens = identity(&daemon.socket).is_some_and(|now| Some(now) != left);
@@ -126,17 +125,16 @@ impl Daemon {
         })?;
         match up {
             Some(()) => Ok(daemon),
-            None => Err(Fault::new(Exit::Failed, "the daemon does not listen within 10 s")),
+            None => Err(Fault::failed("the daemon does not listen within 10 s")),
         }
     }
 
     /// Returns when it has gone through the trees whose metadata it keeps, as one that runs for days has.
     fn wait_for_metadata(&self) -> Result<(), Fault> {
         let rounds = || Ok(self.status()?["metadata"]["rounds"].as_u64().filter(|rounds| *rounds > 0));
-        guard::wait_for(METADATA_PATIENCE, rounds)?.map(drop).ok_or_else(|| {
-            let what = "the daemon has not gone through the disk's tree within 20 min";
-            Fault::new(Exit::Failed, what)
-        })
+        guard::wait_for(METADATA_PATIENCE, rounds)?
+            .map(drop)
+            .ok_or_else(|| Fault::failed("the daemon has not gone through the disk's tree within 20 min"))
     }
 
     /// Its own report.

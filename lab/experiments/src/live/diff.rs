@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use super::daemon::{self, Daemon};
 use super::{Bench, serve};
@@ -44,10 +44,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
         let status = process.wait(PATIENCE)?;
         // 1: the trees differ, as they should.
         if status.code() != Some(1) {
-            return Err(Fault::new(
-                Exit::Failed,
-                format!("diff ended with {status}: {}", process.last_line()),
-            ));
+            return Err(Fault::failed(format!("diff ended with {status}: {}", process.last_line())));
         }
     }
     let speedup = bench.scenario.disks[0].speedup;
@@ -71,7 +68,7 @@ fn write_trees(bench: &Bench<'_>, instances: u32, count: u32) -> Result<(), Faul
             let root = tree(bench, i, which);
             if !root.exists() {
                 trees::write(&root, &files, second)
-                    .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", root.display())))?;
+                    .map_err(|e| Fault::failed(format!("{}: {e}", root.display())))?;
             }
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use super::{Bench, Ground, joined};
@@ -104,10 +104,7 @@ impl LiveDisk {
                 continue;
             }
             std::fs::write(queue.join(knob), &value).map_err(|e| {
-                Fault::new(
-                    Exit::Failed,
-                    format!("{knob} = {value} on {}: {e}", self.device.as_deref().unwrap_or("")),
-                )
+                Fault::failed(format!("{knob} = {value} on {}: {e}", self.device.as_deref().unwrap_or("")))
             })?;
         }
         Ok(remarks)
@@ -141,7 +138,7 @@ impl Drop for LiveDisk {
 }
 
 pub(super) fn run(what: &str, command: &mut Command) -> Result<(), Fault> {
-    let fault = |why: String| Fault::new(Exit::Failed, format!("{what}: {why}"));
+    let fault = |why: String| Fault::failed(format!("{what}: {why}"));
     let output = command.output().map_err(|e| fault(e.to_string()))?;
     if output.status.success() {
         return Ok(());
@@ -158,7 +155,7 @@ fn read(path: &Path) -> String {
 
 /// Drops the cached pages of every file below `dir`, for trees that cannot be unmounted without ending them.
 pub(crate) fn forget_pages(dir: &Path) -> Result<(), Fault> {
-    let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", dir.display()));
+    let fault = |e: std::io::Error| Fault::failed(format!("{}: {e}", dir.display()));
     for entry in std::fs::read_dir(dir).map_err(fault)? {
         let entry = entry.map_err(fault)?;
         if entry.file_type().map_err(fault)?.is_dir() {
@@ -228,8 +225,7 @@ pub(super) fn bring_up(
         // Not there, or not written to its end yet.
         None => Ok(std::fs::read_to_string(&said).ok().and_then(|t| serde_json::from_str::<Value>(&t).ok())),
     })?;
-    let answer =
-        answer.ok_or_else(|| Fault::new(Exit::Failed, "vdisk up: the disk is not there after 120 s"))?;
+    let answer = answer.ok_or_else(|| Fault::failed("vdisk up: the disk is not there after 120 s"))?;
     let mut up = LiveDisk {
         process,
         name,
@@ -282,10 +278,7 @@ pub(crate) fn set_up<'a>(
             }
             (false, Some(manifest)) => up.arg("--tree").arg("--manifest").arg(manifest),
             (false, None) => {
-                return Err(Fault::new(
-                    Exit::Permission,
-                    "this scenario needs a file system: run it as root",
-                ));
+                return Err(Fault::permission("this scenario needs a file system: run it as root"));
             }
         };
         let up = bring_up(up, name.clone(), mount, disk.size.0, scratch)?;

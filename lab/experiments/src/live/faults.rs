@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use super::daemon::Daemon;
@@ -65,9 +65,7 @@ pub(super) fn apply(
         FaultKind::LimitMemory => {
             let limit = fault.limit.unwrap_or(bench.scenario.memory).0;
             if let Some(group) = group {
-                group
-                    .set_limit(limit)
-                    .map_err(|e| Fault::new(Exit::Failed, format!("memory limit {limit}: {e}")))?;
+                group.set_limit(limit).map_err(|e| Fault::failed(format!("memory limit {limit}: {e}")))?;
             }
         }
         FaultKind::RemoveSocket => daemon.iter().for_each(Daemon::remove_socket),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_model::workload::tree::TreeSpec;
 
 use super::daemon::{self, Daemon};
@@ -35,7 +35,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     };
     let seed = bench.scenario.library.seed;
     let tree = TreeSpec { files, median: median.0, files_per_pack, pack: pack.0, seed };
-    let Some(reader) = point.arm.reader else { return Err(Fault::new(Exit::Usage, "no reader")) };
+    let Some(reader) = point.arm.reader else { return Err(Fault::usage("no reader")) };
     let mut root = bench.disks[0].mount.join(TREE);
     let mut expected = kept(bench, "tree", || small_files::write(&tree, &root))?;
     if reader == FileReader::Restic {
@@ -60,8 +60,11 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let mut process = Process::spawn("reader of files", command, &dir.join("log"), group.as_ref())?;
     let status = process.wait(PATIENCE)?;
     if !status.success() {
-        let text = format!("arm `{}` ended with {status}: {}", point.arm.name, process.last_line());
-        return Err(Fault::new(Exit::Failed, text));
+        return Err(Fault::failed(format!(
+            "arm `{}` ended with {status}: {}",
+            point.arm.name,
+            process.last_line()
+        )));
     }
     let elapsed_s = started.elapsed().as_secs_f64() * load::speedup(bench.scenario, &point.load);
     let stats = bench.disks[0].stats(false)?;
@@ -95,12 +98,12 @@ fn kept(bench: &Bench<'_>, name: &str, write: impl FnOnce() -> Result<Sums, Faul
     }
     let sums = write()?;
     let lines: String = sums.iter().map(|(path, sum)| format!("{sum}  {path}\n")).collect();
-    std::fs::write(&kept, lines).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", kept.display())))?;
+    std::fs::write(&kept, lines).map_err(|e| Fault::failed(format!("{}: {e}", kept.display())))?;
     Ok(sums)
 }
 
 fn text(path: &Path) -> Result<String, Fault> {
-    std::fs::read_to_string(path).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", path.display())))
+    std::fs::read_to_string(path).map_err(|e| Fault::failed(format!("{}: {e}", path.display())))
 }
 
 /// Takes checksums of the paths on its standard input, by so many programs at a time.
@@ -145,7 +148,7 @@ fn environment(reader: FileReader, dir: &Path, ahead: u64) -> Result<Vec<(&'stat
     if reader.is_python() {
         let program = dir.join("files.py");
         std::fs::write(&program, PROGRAM)
-            .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", program.display())))?;
+            .map_err(|e| Fault::failed(format!("{}: {e}", program.display())))?;
         env.push(("PROGRAM", program.into()));
     }
     if reader == FileReader::Restic {

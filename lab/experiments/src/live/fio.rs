@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use super::beside::Top;
@@ -29,8 +29,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let Load::Fio { job, preload, warmup_s, duration_s, .. } = &point.load else { return Ok(()) };
     let (arm, folder) = (&point.arm, bench.disks[0].mount.join(FOLDER));
     if !folder.exists() {
-        std::fs::create_dir(&folder)
-            .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", folder.display())))?;
+        std::fs::create_dir(&folder).map_err(|e| Fault::failed(format!("{}: {e}", folder.display())))?;
         let mut command = command(&folder, &point.load)?;
         command.args(["--rw=read", "--create_only=1"]);
         finish("fio, laying out files", command, &bench.scratch.path().join("layout.log"))?;
@@ -86,8 +85,7 @@ pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
     let text = std::fs::read_to_string(&out).unwrap_or_default();
     let Some(report) = report(&text).filter(|_| status.is_some_and(|status| status.success())) else {
         let status = status.map_or("no end".into(), |status| status.to_string());
-        let text = format!("fio ended with {status}: {}", process.last_line());
-        return Err(Fault::new(Exit::Failed, text));
+        return Err(Fault::failed(format!("fio ended with {status}: {}", process.last_line())));
     };
     account(&report, row);
     serve::account_disks(row, &[stats]);
@@ -125,7 +123,7 @@ fn finish(what: &str, command: Command, log: &Path) -> Result<(), Fault> {
     if status.success() {
         return Ok(());
     }
-    Err(Fault::new(Exit::Failed, format!("{what} ended with {status}: {}", process.last_line())))
+    Err(Fault::failed(format!("{what} ended with {status}: {}", process.last_line())))
 }
 
 /// The jobs taken together. fio may write warnings before its JSON.

@@ -36,7 +36,7 @@ pub(crate) fn run(socket: Option<&Path>) -> Result<Exit, Fault> {
     let most = getrlimit(Resource::Nofile).maximum;
     let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
     let path = socket.map(|socket| CString::new(socket.as_os_str().as_bytes()));
-    let fault = |why: &dyn std::fmt::Display| Fault::new(Exit::Failed, format!("lab hostile: {why}"));
+    let fault = |why: &dyn std::fmt::Display| Fault::failed(format!("lab hostile: {why}"));
     let path = path.transpose().map_err(|e| fault(&e))?;
     let twin = path.as_deref().map(|path| TwinName::of(path).ok_or_else(|| fault(&"the path is too long")));
     let twin = twin.transpose()?;

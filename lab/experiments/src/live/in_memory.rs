@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::residency::{Residency, residency};
 
 use crate::guard;
@@ -47,7 +47,7 @@ fn is_absent(file: &File) -> io::Result<bool> {
 }
 
 fn each_file(dir: &Path, with: &mut dyn FnMut(&mut File) -> io::Result<()>) -> Result<(), Fault> {
-    let fault = |path: &Path, e: io::Error| Fault::new(Exit::Failed, format!("{}: {e}", path.display()));
+    let fault = |path: &Path, e: io::Error| Fault::failed(format!("{}: {e}", path.display()));
     for entry in std::fs::read_dir(dir).map_err(|e| fault(dir, e))? {
         guard::check_interrupted()?;
         let entry = entry.map_err(|e| fault(dir, e))?;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use super::disk::{LiveDisk, bring_up, manifest, populate, run, up};
 use super::{Bench, Ground, disk};
@@ -98,9 +98,9 @@ pub(crate) fn set_up<'a>(
         tools::find("mkfs.btrfs")?;
     }
     let mut bench = disk::without(scenario, scratch, ground)?;
-    let library = manifest(scenario, scratch)?.filter(|_| ground.block).ok_or_else(|| {
-        Fault::new(Exit::Permission, "this scenario needs file systems and a library: run it as root")
-    })?;
+    let library = manifest(scenario, scratch)?
+        .filter(|_| ground.block)
+        .ok_or_else(|| Fault::permission("this scenario needs file systems and a library: run it as root"))?;
     let text = std::fs::read_to_string(&library).map_err(|e| cannot(&library, &e))?;
     let files: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let count = scenario.disks.len();
@@ -156,5 +156,5 @@ fn link(files: &[&str], joined: &JoinedFolder) -> Result<(), Fault> {
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("{}: {error}", path.display()))
+    Fault::failed(format!("{}: {error}", path.display()))
 }

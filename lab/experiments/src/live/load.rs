@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use super::disk::catalogue_args;
@@ -123,7 +123,7 @@ impl Clients {
             | Load::Readers { .. }
             | Load::Command { .. }
             | Load::Drawn {} => {
-                return Err(Fault::new(Exit::Failed, "this load is no HTTP load"));
+                return Err(Fault::failed("this load is no HTTP load"));
             }
         };
         command.args([
@@ -157,10 +157,7 @@ impl Clients {
         // measure.
         serde_json::from_str(&text).map_err(|_| {
             let line = self.process.last_line();
-            Fault::new(
-                Exit::Failed,
-                format!("the load gave no result ({status}): {}", tools::without_name(&line)),
-            )
+            Fault::failed(format!("the load gave no result ({status}): {}", tools::without_name(&line)))
         })
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 
 use crate::results::{Results, Row};
 use crate::scenario::{DiskSetup, Load, Machine, Point, Scenario};
@@ -90,7 +90,7 @@ pub(crate) fn run(
     }
     if parts.is_empty() {
         let why = results.remarks.last().cloned().unwrap_or_default();
-        return Err(Fault::new(Exit::Missing, format!("none of these machines fits this host; {why}")));
+        return Err(Fault::missing(format!("none of these machines fits this host; {why}")));
     }
     apart::run(name, quick, &parts, &mut results, out, |value, machine, mut rows| {
         for arm in scenario.arms.iter().filter(|a| a.load_of.is_some()) {
@@ -132,7 +132,7 @@ fn alone<'a>(
     for point in points.filter(|p| p.arm.load_of.is_none()) {
         let mut arm = point.arm.clone();
         if let Some(best) = arm.best.take() {
-            let usage = |why: String| Fault::new(Exit::Usage, why);
+            let usage = |why: String| Fault::usage(why);
             let wanted = settings(simulated, &arm.name, x).ok_or_else(|| {
                 usage(format!("arm `{}` at {x}: the simulation has no settings for it", arm.name))
             })?;

@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 
 use crate::environment::Environment;
 use crate::guard::{self, Scratch};
@@ -90,7 +90,7 @@ impl Bench<'_> {
         }
         MemoryGroup::create(name, limit.0)
             .map(Some)
-            .map_err(|e| Fault::new(Exit::Permission, format!("cannot make a memory control group: {e}")))
+            .map_err(|e| Fault::permission(format!("cannot make a memory control group: {e}")))
     }
 
     /// Mount points of all disks.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use crate::guard;
 use crate::memory_group::MemoryGroup;
@@ -25,7 +25,7 @@ pub(crate) struct Ground {
 /// # Errors
 /// [`Exit::Permission`] or [`Exit::Missing`] in one line: what is needed and how to get it.
 pub(crate) fn survey(scenario: &Scenario) -> Result<Ground, Fault> {
-    let permission = |what: &str| Fault::new(Exit::Permission, what.to_string());
+    let permission = |what: &str| Fault::permission(what.to_string());
     if std::fs::File::options().read(true).write(true).open("/dev/fuse").is_err() {
         return Err(permission(
             "no software disk without FUSE: /dev/fuse cannot be opened (load the fuse module, or run as root)",

@@ -72,14 +72,14 @@ pub(super) fn files(manifest: &Path, range: u64) -> Vec<(u64, String)> {
 /// Asks for a fixed list of ranges of the library, one after the other; how many failed.
 pub(super) fn fixed_list(bench: &Bench<'_>, url: &str) -> Result<f64, Fault> {
     let port = url.trim_end_matches('/').rsplit_once(':').and_then(|(_, p)| p.parse().ok());
-    let port = port.ok_or_else(|| Fault::new(Exit::Failed, format!("no port in {url}")))?;
+    let port = port.ok_or_else(|| Fault::failed(format!("no port in {url}")))?;
     let files = files(&bench.scratch.path().join("manifest.txt"), RANGE_BYTES);
     let mut failed = 0;
     for i in 0..LIST_RANGES {
         guard::check_interrupted()?;
         let (size, path) = files
             .get(i * files.len() / LIST_RANGES)
-            .ok_or_else(|| Fault::new(Exit::Failed, "the library has no file large enough to probe"))?;
+            .ok_or_else(|| Fault::failed("the library has no file large enough to probe"))?;
         // Another place in each file, the same in every run.
         let first = (size - RANGE_BYTES) / 97 * (i as u64 % 97);
         if get(port, &format!("/{path}"), Some((first, RANGE_BYTES))).is_err() {
@@ -117,10 +117,7 @@ pub(super) fn after_a_watch_is_killed(bench: &Bench<'_>, arm: &Arm, dir: &Path) 
         let killed = now_ns();
         watch.kill()?;
         if !held {
-            return Err(Fault::new(
-                Exit::Failed,
-                "a reader was not held by a stopped watch: is the folder watched?",
-            ));
+            return Err(Fault::failed("a reader was not held by a stopped watch: is the folder watched?"));
         }
         reader.wait(Duration::from_secs(30))?;
         let done: u64 = word(&reader, 0)?;
@@ -189,10 +186,7 @@ pub(super) fn after_a_kill(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(
         if reader.ended().is_some() {
             // A stopped process does not hear that it should end.
             stopped.process.kill();
-            return Err(Fault::new(
-                Exit::Failed,
-                "a reader did not wait for a stopped daemon: is the shim loaded?",
-            ));
+            return Err(Fault::failed("a reader did not wait for a stopped daemon: is the shim loaded?"));
         }
         let killed = now_ns();
         stopped.process.kill();
@@ -207,7 +201,7 @@ pub(super) fn after_a_kill(bench: &Bench<'_>, arm: &Arm, dir: &Path) -> Result<(
 }
 
 fn fault(path: &Path, error: &dyn std::fmt::Display) -> Fault {
-    Fault::new(Exit::Failed, format!("{}: {error}", path.display()))
+    Fault::failed(format!("{}: {error}", path.display()))
 }
 
 fn word(reader: &Process, index: usize) -> Result<u64, Fault> {
@@ -215,7 +209,7 @@ fn word(reader: &Process, index: usize) -> Result<u64, Fault> {
     line.split(' ')
         .nth(index)
         .and_then(|w| w.parse().ok())
-        .ok_or_else(|| Fault::new(Exit::Failed, format!("the probe said: {line}")))
+        .ok_or_else(|| Fault::failed(format!("the probe said: {line}")))
 }
 
 /// Starts `seekless-lab probe`, under the shim if asked.

@@ -46,7 +46,7 @@ const MORE_PORTS: [&str; 3] = ["PORT2", "PORT3", "PORT4"];
 /// Runs one arm and fills its row.
 pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
     let Load::Programs { program } = &point.load else { return Ok(()) };
-    let Some(program) = program.first() else { return Err(Fault::new(Exit::Usage, "no program")) };
+    let Some(program) = program.first() else { return Err(Fault::usage("no program")) };
     if let Some(remark) = &program.remark {
         row.words.insert("remark".into(), remark.clone());
     }
@@ -127,7 +127,7 @@ fn measure(bench: &mut Bench<'_>, (program, point): (&Program, &Point), row: &mu
     row.metrics.insert("mb_s".into(), bytes as f64 / 1e6 / elapsed_s);
     serve::account_disks(row, &[stats]);
     if read.is_empty() {
-        return Err(Fault::new(Exit::Failed, "it read nothing"));
+        return Err(Fault::failed("it read nothing"));
     }
     Ok(())
 }
@@ -138,8 +138,7 @@ fn advice(bench: &Bench<'_>, arm: &Arm, program: &Program) -> Result<Advice, Fau
         return Ok(Advice { door: arm.door, why: "the scenario asks for it".into() });
     }
     bench.advice.get(&program.name).cloned().ok_or_else(|| {
-        let why = "the doctor was not asked: no arm without Seekless ran long enough before this one";
-        Fault::new(Exit::Failed, why)
+        Fault::failed("the doctor was not asked: no arm without Seekless ran long enough before this one")
     })
 }
 
@@ -211,7 +210,7 @@ fn library_sums(bench: &Bench<'_>, path: &Path) -> Result<(), Fault> {
 }
 
 fn fault(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("{}: {error}", path.display()))
+    Fault::failed(format!("{}: {error}", path.display()))
 }
 
 fn read(path: &Path) -> Result<String, Fault> {
@@ -294,7 +293,7 @@ impl Shell {
 
     fn failed(&self, what: &str, how: &str) -> Fault {
         let last = last_line(&self.dir.join(format!("{what}.log")));
-        Fault::new(Exit::Failed, format!("{what} {how}: {last}"))
+        Fault::failed(format!("{what} {how}: {last}"))
     }
 
     fn version(&self, program: &Program) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use super::daemon::socket;
@@ -37,7 +37,7 @@ impl Proof {
         let text = std::fs::read(&self.result).unwrap_or_default();
         let proof: Value = serde_json::from_slice(&text).map_err(|_| {
             let line = self.process.last_line();
-            Fault::new(Exit::Failed, format!("the prover gave no result ({status}): {line}"))
+            Fault::failed(format!("the prover gave no result ({status}): {line}"))
         })?;
         for (name, path) in [
             ("proved_disk_time", "/proof/disk_time/ratio"),

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_kernel::spawn;
 use seekless_model::workload::content::Content;
 
@@ -98,10 +98,12 @@ impl Readers {
     /// # Errors
     /// [`Exit::Missing`] when the protocol's client is not here.
     pub(super) fn start(clients: u32, asked: &Asked, dir: &Path) -> Result<Readers, Fault> {
-        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("readers: {e}"));
+        let fault = |e: std::io::Error| Fault::failed(format!("readers: {e}"));
         if asked.files.len() < clients as usize {
-            let message = format!("{} files are too few for {clients} readers", asked.files.len());
-            return Err(Fault::new(Exit::Usage, message));
+            return Err(Fault::usage(format!(
+                "{} files are too few for {clients} readers",
+                asked.files.len()
+            )));
         }
         match asked.protocol {
             Protocol::Http | Protocol::Ftp => {}
@@ -378,7 +380,7 @@ impl Reader {
                 command.arg(format!("rsync://127.0.0.1:{port}/files/{path}")).arg(&self.into);
                 Ok(command)
             }
-            Protocol::Ftp | Protocol::Http => Err(Fault::new(Exit::Failed, "this client is no program")),
+            Protocol::Ftp | Protocol::Http => Err(Fault::failed("this client is no program")),
         }
     }
 
@@ -544,6 +546,8 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+
+    use seekless_base::Exit;
 
     use super::*;
 

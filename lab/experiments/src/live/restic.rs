@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use crate::small_files::{self, Sums};
 use crate::tools;
@@ -36,7 +36,7 @@ pub(super) fn environment() -> Result<[(&'static str, OsString); 3], Fault> {
 /// # Errors
 /// Those of restic, in its own words.
 pub(super) fn save(tree: &Path, repository: &Path) -> Result<Sums, Fault> {
-    let failed = |why: String| Fault::new(Exit::Failed, format!("restic: {why}"));
+    let failed = |why: String| Fault::failed(format!("restic: {why}"));
     std::fs::create_dir_all(repository).map_err(|e| failed(e.to_string()))?;
     let mut command = Command::new("sh");
     let save = format!("\"$RESTIC\" init >&2; \"$RESTIC\" backup \"$TREE\" >&2; {PACKS}");

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use seekless_base::{Exit, Fault, SECTOR_BYTES};
+use seekless_base::{Fault, SECTOR_BYTES};
 
 use crate::results::Row;
 
@@ -19,8 +19,7 @@ type Lengths = BTreeMap<u64, u64>;
 pub(super) fn account(row: &mut Row, traces: &[PathBuf]) -> Result<(), Fault> {
     let mut lengths = Lengths::new();
     for trace in traces {
-        let fault =
-            |e: &dyn std::fmt::Display| Fault::new(Exit::Failed, format!("trace {}: {e}", trace.display()));
+        let fault = |e: &dyn std::fmt::Display| Fault::failed(format!("trace {}: {e}", trace.display()));
         let file = std::fs::File::open(trace).map_err(|e| fault(&e))?;
         read(BufReader::new(file), &mut lengths).map_err(|e| fault(&e))?;
         remove(trace);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_model::drive::catalogue as drives;
 use seekless_model::workload::closed::OtherDisks;
 use serde_json::Value;
@@ -25,8 +25,7 @@ use crate::server::{REPORT, Server, Site};
 /// Runs one arm and fills its row.
 pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
     let arm = &point.arm;
-    let kind =
-        arm.server.ok_or_else(|| Fault::new(Exit::Usage, format!("arm `{}` has no server", arm.name)))?;
+    let kind = arm.server.ok_or_else(|| Fault::usage(format!("arm `{}` has no server", arm.name)))?;
     bench.prepare(arm)?;
     let dir = bench.scratch.dir(&format!("run{}", row.position))?;
     let group = bench.group("lab")?;
@@ -143,7 +142,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
             series.look(of("daemon", daemon).chain(of("server", server.pids())));
         }
         if !server.alive() {
-            return Err(Fault::new(Exit::Failed, format!("{} ended under load ({})", kind.name(), arm.name)));
+            return Err(Fault::failed(format!("{} ended under load ({})", kind.name(), arm.name)));
         }
     }
     neighbour.as_mut().map_or(Ok(()), Process::runs)?;
@@ -205,7 +204,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result
 }
 
 fn usage(message: String) -> Fault {
-    Fault::new(Exit::Usage, message)
+    Fault::usage(message)
 }
 
 /// While the disk hangs or is broken readers wait or fail with and without us; for a moment after it, too,

@@ -37,10 +37,8 @@ pub(crate) struct Advice {
 /// # Errors
 /// What has nothing to do with the service: the disk, the daemon, a signal.
 pub(super) fn run(bench: &mut Bench<'_>, point: &Point, row: &mut Row) -> Result<(), Fault> {
-    let service = point
-        .arm
-        .service
-        .ok_or_else(|| Fault::new(Exit::Usage, format!("arm `{}` has no service", point.arm.name)))?;
+    let service =
+        point.arm.service.ok_or_else(|| Fault::usage(format!("arm `{}` has no service", point.arm.name)))?;
     row.words.insert("client".into(), service.protocol().client().into());
     if let Some(version) = service_version(service) {
         row.words.insert("version".into(), version);
@@ -107,7 +105,7 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
         while Instant::now() < until {
             guard::sleep(Duration::from_millis(100))?;
             if !running.alive() {
-                return Err(Fault::new(Exit::Failed, "it ended under load"));
+                return Err(Fault::failed("it ended under load"));
             }
         }
         Ok(())
@@ -134,7 +132,7 @@ fn measure(bench: &mut Bench<'_>, (service, point): (Service, &Point), row: &mut
     }
     if bytes == 0 {
         let why = row.words.get("failure").cloned().unwrap_or_else(|| "no byte came".into());
-        return Err(Fault::new(Exit::Failed, format!("no byte came: {why}")));
+        return Err(Fault::failed(format!("no byte came: {why}")));
     }
     Ok(())
 }
@@ -173,21 +171,21 @@ fn join(said: &[Value]) -> Result<Advice, Fault> {
             Some("observe") => Door::Observe,
             other => {
                 let way = other.unwrap_or("nothing");
-                return Err(Fault::new(Exit::Missing, format!("the doctor recommends {way}: {why}")));
+                return Err(Fault::missing(format!("the doctor recommends {way}: {why}")));
             }
         };
         if advice.is_none() || door != Door::Shim {
             advice = Some(Advice { door, why });
         }
     }
-    advice.ok_or_else(|| Fault::new(Exit::Missing, "the doctor could look at none of its processes"))
+    advice.ok_or_else(|| Fault::missing("the doctor could look at none of its processes"))
 }
 
 /// Every file of the library, with its size.
 pub(super) fn library(bench: &Bench<'_>) -> Result<Vec<(String, u64)>, Fault> {
     let manifest: &Path = &bench.scratch.path().join("manifest.txt");
     let text = std::fs::read_to_string(manifest)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", manifest.display())))?;
+        .map_err(|e| Fault::failed(format!("{}: {e}", manifest.display())))?;
     let lines = text.lines().filter(|l| !l.starts_with('#'));
     let parse = |line: &str| {
         let (size, path) = line.split_once(' ')?;

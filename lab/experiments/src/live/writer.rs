@@ -112,12 +112,12 @@ fn write(args: &Writing) -> Result<Value, Fault> {
     let usable = |x: f64| x.is_finite() && x > 0.0;
     if !usable(args.rate) || !usable(args.speedup) || args.size.0 < CALL || args.duration <= args.warmup {
         let message = "writer: rate and speedup are above 0, size at least 128KiB, duration above warmup";
-        return Err(Fault::new(Exit::Usage, message));
+        return Err(Fault::usage(message));
     }
     let long = Nanos::from_millis(100)..=Nanos::from_secs(3600);
     if args.cameras > 1024 || !long.contains(&args.segment) || args.journal < Nanos::from_millis(1) {
         let message = "writer: cameras is at most 1024, segment 100ms to 1h, journal at least 1ms";
-        return Err(Fault::new(Exit::Usage, message));
+        return Err(Fault::usage(message));
     }
     let clock = Clock { start: Instant::now(), speedup: args.speedup };
     match args.cameras {
@@ -145,7 +145,7 @@ impl Clock {
 }
 
 fn fault(what: &str, path: &Path, error: &std::io::Error) -> Fault {
-    Fault::new(Exit::Failed, format!("writer: cannot {what} {}: {error}", path.display()))
+    Fault::failed(format!("writer: cannot {what} {}: {error}", path.display()))
 }
 
 /// Times of syncs.
@@ -386,8 +386,7 @@ impl Writer {
         let text = std::fs::read_to_string(&self.result).unwrap_or_default();
         let value: Value = serde_json::from_str(&text).map_err(|_| {
             let line = self.process.last_line();
-            let message = format!("the writer gave no result ({status}): {}", tools::without_name(&line));
-            Fault::new(Exit::Failed, message)
+            Fault::failed(format!("the writer gave no result ({status}): {}", tools::without_name(&line)))
         })?;
         account(row, &value);
         Ok(())

@@ -12,7 +12,7 @@
 use std::fmt::Display;
 use std::io::BufRead;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_model::workload::splitmix::{GOLDEN, mix};
 use seekless_model::workload::trace::{Entry, LINE_BYTES_MAX, entry, read_line};
 
@@ -343,7 +343,7 @@ pub fn read(
             Ok(true) => {}
             Ok(false) => break,
             // Unreadable input does not get better by going on.
-            Err(e) => return Err(Fault::new(Exit::Failed, format!("{name}: line {}: {e}", number + 1))),
+            Err(e) => return Err(Fault::failed(format!("{name}: line {}: {e}", number + 1))),
         }
         number += 1;
         if number.is_multiple_of(TICK_LINES) {
@@ -359,23 +359,19 @@ pub fn read(
         if let Err(e) = taken {
             let message = format!("{name}: line {number}: {e}");
             if !options.lenient {
-                return Err(Fault::new(
-                    Exit::Failed,
-                    format!(
-                        "{message}; give a log in the common or combined format (--lenient skips lines that do not fit)"
-                    ),
-                ));
+                return Err(Fault::failed(format!(
+                    "{message}; give a log in the common or combined format (--lenient skips lines that do not fit)"
+                )));
             }
             skipped += 1;
             first_skipped.get_or_insert(message);
         }
     }
     if reading.requests == 0 {
-        let what = format!(
+        return Err(Fault::failed(format!(
             "{name}: none of its {number} lines is a GET answered with bytes of a file; give a log of a \
              file server"
-        );
-        return Err(Fault::new(Exit::Failed, what));
+        )));
     }
     let [a, b] = &reading.samples;
     let curve = if a.share() >= 1.0 { a.curve() } else { Curve::both(&a.curve(), &b.curve()) };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -37,9 +37,8 @@ struct Disk {
 pub(super) fn table(records: &Path) -> Result<String, Fault> {
     let path = records.join(RECORD);
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(String::new()) };
-    let record: Record = serde_json::from_str(&text).map_err(|e| {
-        Fault::new(Exit::Failed, format!("{}: {e}; run scripts/test-kernels --record", path.display()))
-    })?;
+    let record: Record = serde_json::from_str(&text)
+        .map_err(|e| Fault::failed(format!("{}: {e}; run scripts/test-kernels --record", path.display())))?;
     let Disk { commands_s, bytes_s, streams } = record.disk;
     let mut text = String::from(
         "| Kernel | `observe` by | streams found after (s) | as shipped (MB/s) | `observe` | shim | `observe` stopped |\n\
@@ -75,6 +74,8 @@ pub(super) fn table(records: &Path) -> Result<String, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

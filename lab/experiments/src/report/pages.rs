@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use super::statements::{self, Counts, Outcome, Statement};
 use super::{entries, number};
@@ -110,8 +110,7 @@ pub fn differences(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> 
 pub fn write(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> {
     let mut pages = render(records)?;
     pages.extend(front(records, folder)?);
-    std::fs::create_dir_all(folder)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", folder.display())))?;
+    std::fs::create_dir_all(folder).map_err(|e| Fault::failed(format!("{}: {e}", folder.display())))?;
     for (name, text) in &pages {
         seekless_output::whole(&folder.join(name), text)?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use super::Scenario;
 use crate::nearest::nearest;
@@ -149,19 +149,18 @@ pub fn find(name: &str) -> Result<(String, Scenario), Fault> {
         Some((name, text)) => {
             Ok((name.to_string(), Scenario::parse(text, &format!("scenarios/{name}.toml"))?))
         }
-        None => Err(Fault::new(
-            Exit::Usage,
-            format!(
-                "no scenario is called `{name}`{} (`seekless-lab list` shows all)",
-                nearest(name, ALL.iter().map(|(n, _)| *n))
-                    .map_or(String::new(), |n| format!("; did you mean `{n}`?"))
-            ),
-        )),
+        None => Err(Fault::usage(format!(
+            "no scenario is called `{name}`{} (`seekless-lab list` shows all)",
+            nearest(name, ALL.iter().map(|(n, _)| *n))
+                .map_or(String::new(), |n| format!("; did you mean `{n}`?"))
+        ))),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
     use crate::scenario::{Knob, Load, Mode, ServerKind};
 

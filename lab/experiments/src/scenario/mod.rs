@@ -16,7 +16,7 @@ mod validate;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use arm::written_mb_s;
@@ -335,12 +335,9 @@ impl Scenario {
             let line =
                 error.span().map_or(0, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let message = error.message().replace('\n', " ");
-            Fault::new(
-                Exit::Usage,
-                format!("{origin}, line {line}: {message}; scenarios/README.md has the fields"),
-            )
+            Fault::usage(format!("{origin}, line {line}: {message}; scenarios/README.md has the fields"))
         })?;
-        let usage = |why: String| Fault::new(Exit::Usage, format!("{origin}: {why}"));
+        let usage = |why: String| Fault::usage(format!("{origin}: {why}"));
         scenario.resolve().map_err(usage)?;
         scenario.validate().map_err(usage)?;
         let margin =

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 
 use crate::guard;
 use crate::memory_group::MemoryGroup;
@@ -70,7 +70,7 @@ impl Server {
     /// [`Exit::Missing`] when it is not here, [`Exit::Failed`] with the last line of its log when it does not
     /// start.
     pub fn start(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
-        let mut last = Fault::new(Exit::Failed, "no attempt was made");
+        let mut last = Fault::failed("no attempt was made");
         for _ in 0..PORT_ATTEMPTS {
             match Server::attempt(kind, variant, site) {
                 Err(fault) if fault.message.to_lowercase().contains("in use") => last = fault,
@@ -85,7 +85,7 @@ impl Server {
     /// # Errors
     /// Those of [`Server::start`].
     pub fn edge(origin: &Server, size: Bytes, site: &Site<'_>) -> Result<Server, Fault> {
-        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
+        let fault = |e: std::io::Error| Fault::failed(format!("{}: {e}", site.dir.display()));
         std::fs::create_dir_all(site.dir).map_err(fault)?;
         let port = free_port()?;
         let command = nginx::edge(site, port, &origin.url(), size)?;
@@ -94,7 +94,7 @@ impl Server {
 
     fn attempt(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
         let port = free_port()?;
-        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
+        let fault = |e: std::io::Error| Fault::failed(format!("{}: {e}", site.dir.display()));
         std::fs::create_dir_all(site.dir).map_err(fault)?;
         if site.tls {
             certify(site)?;
@@ -144,7 +144,7 @@ impl Server {
             "it said nothing" => crate::process::last_line(&site.dir.join("error.log")),
             _ => own,
         };
-        Fault::new(Exit::Failed, format!("{name} {how} on port {}: {line}", self.port))
+        Fault::failed(format!("{name} {how} on port {}: {line}", self.port))
     }
 
     /// Where it listens on 127.0.0.1.
@@ -213,13 +213,13 @@ pub(crate) fn free_port() -> Result<u16, Fault> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
-        .map_err(|e| Fault::new(Exit::Failed, format!("no free port on 127.0.0.1: {e}")))
+        .map_err(|e| Fault::failed(format!("no free port on 127.0.0.1: {e}")))
 }
 
 /// Writes a certificate that vouches for itself.
 fn certify(site: &Site<'_>) -> Result<(), Fault> {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_string()])
-        .map_err(|e| Fault::new(Exit::Failed, format!("no certificate can be made: {e}")))?;
+        .map_err(|e| Fault::failed(format!("no certificate can be made: {e}")))?;
     write(site, CERTIFICATE, &made.cert.pem())?;
     write(site, KEY, &made.signing_key.serialize_pem())?;
     Ok(())
@@ -273,6 +273,8 @@ fn write(site: &Site<'_>, name: &str, text: &str) -> Result<PathBuf, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     /// Each server that is here starts, serves a range of a file, and is gone after the drop.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 
 use super::{Server, Site, apache, free_port, go, lighttpd, nginx, worker_group, worker_user, write};
 use crate::guard;
@@ -55,7 +55,7 @@ impl Running {
         site: &Site<'_>,
         files: &[(String, u64)],
     ) -> Result<Running, Fault> {
-        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", site.dir.display()));
+        let fault = |e: std::io::Error| Fault::failed(format!("{}: {e}", site.dir.display()));
         std::fs::create_dir_all(site.dir).map_err(fault)?;
         let port = free_port()?;
         match service {
@@ -148,8 +148,7 @@ fn command(service: Service, site: &Site<'_>, port: u16) -> Result<Command, Faul
             Ok(command)
         }
         Service::Transmission => {
-            let why = "its peers ask for pieces in random order; there is no sequential client";
-            Err(Fault::new(Exit::Missing, why))
+            Err(Fault::missing("its peers ask for pieces in random order; there is no sequential client"))
         }
     }
 }
@@ -158,7 +157,7 @@ fn command(service: Service, site: &Site<'_>, port: u16) -> Result<Command, Faul
 fn in_front(service: Service, origin: u16, site: &Site<'_>) -> Result<Server, Fault> {
     let dir = site.dir.join("front");
     let site = Site { dir: &dir, root: site.root, env: &[], options: &[], group: None, tls: false };
-    std::fs::create_dir_all(&dir).map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", dir.display())))?;
+    std::fs::create_dir_all(&dir).map_err(|e| Fault::failed(format!("{}: {e}", dir.display())))?;
     let port = free_port()?;
     let (name, command) = match service {
         Service::Varnish => {
@@ -227,8 +226,7 @@ fn rsync(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
 fn vsftpd(site: &Site<'_>, port: u16) -> Result<Command, Fault> {
     let program = tools::find("vsftpd")?;
     let empty = site.dir.join("empty");
-    std::fs::create_dir_all(&empty)
-        .map_err(|e| Fault::new(Exit::Failed, format!("{}: {e}", empty.display())))?;
+    std::fs::create_dir_all(&empty).map_err(|e| Fault::failed(format!("{}: {e}", empty.display())))?;
     let text = format!(
         "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nanonymous_enable=YES\n\
          no_anon_password=YES\nanon_root={root}\nftp_username={user}\nsecure_chroot_dir={empty}\n\
@@ -294,7 +292,7 @@ fn pack_id(file: usize) -> String {
 fn link(root: &Path, files: &[(String, u64)], name: impl Fn(usize) -> String) -> Result<(), Fault> {
     for (i, (path, _)) in files.iter().enumerate() {
         let link = root.join(name(i));
-        let fault = |e: std::io::Error| Fault::new(Exit::Failed, format!("{}: {e}", link.display()));
+        let fault = |e: std::io::Error| Fault::failed(format!("{}: {e}", link.display()));
         if let Some(folder) = link.parent() {
             std::fs::create_dir_all(folder).map_err(fault)?;
         }
@@ -328,7 +326,7 @@ fn listed(port: u16, files: &[(String, u64)]) -> Result<Vec<Wanted>, Fault> {
         let list = browse(port).map(|answer| numbered(&answer, files)).unwrap_or_default();
         Ok((list.len() == files.len()).then_some(list))
     })?;
-    wanted.ok_or_else(|| Fault::new(Exit::Failed, "it does not list the library's files"))
+    wanted.ok_or_else(|| Fault::failed("it does not list the library's files"))
 }
 
 /// All audio, as its directory service tells it.

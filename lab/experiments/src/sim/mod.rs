@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use crate::environment::Environment;
@@ -73,8 +73,12 @@ pub(crate) fn kept(dir: &Path, name: &str, scenario: &Scenario) -> Result<Vec<Ro
     let path = dir.join("results.json");
     let before = Results::read(&path)?;
     if before.name != name || before.driver != "sim" {
-        let message = format!("{} is a run of `{}` ({})", path.display(), before.name, before.driver);
-        return Err(Fault::new(Exit::Usage, message));
+        return Err(Fault::usage(format!(
+            "{} is a run of `{}` ({})",
+            path.display(),
+            before.name,
+            before.driver
+        )));
     }
     let same = |row: &Row| {
         let set = |s: &Scenario| s.arms.iter().find(|a| a.name == row.arm).map(|a| serde_json::json!(a));
@@ -109,13 +113,10 @@ pub(crate) fn run(
     out: &Path,
 ) -> Result<Results, Fault> {
     if let Some(why) = refusal(scenario) {
-        return Err(Fault::new(Exit::Missing, format!("`{name}` runs live only: {why}; leave out --sim")));
+        return Err(Fault::missing(format!("`{name}` runs live only: {why}; leave out --sim")));
     }
     if let Some(file) = scenario.load.lacks() {
-        return Err(Fault::new(
-            Exit::Missing,
-            format!("`{name}` needs {}, which is not here", file.display()),
-        ));
+        return Err(Fault::missing(format!("`{name}` needs {}, which is not here", file.display())));
     }
     guard::catch_signals();
     crate::results::folder(out)?;
@@ -240,10 +241,7 @@ fn at_load(scenario: &Scenario, rows: &[Row], job: &Job) -> Result<Vec<String>, 
     let Work::LoadOf(name) = &job.work else { return Ok(Vec::new()) };
     let same = |row: &&Row| row.arm == *name && row.x == point.x && row.repetition == job.repetition;
     let other = rows.iter().find(same).ok_or_else(|| {
-        Fault::new(
-            Exit::Usage,
-            format!("arm `{}`: load_of = \"{name}\": it was not run here", point.arm.name),
-        )
+        Fault::usage(format!("arm `{}`: load_of = \"{name}\": it was not run here", point.arm.name))
     })?;
     if let (Load::Closed { .. }, Some(mbit_s)) = (&point.load, other.metrics.get("link_mbit_s")) {
         let load = point.load.with_link(&format!("{mbit_s}Mb/s"));
@@ -280,7 +278,7 @@ fn jobs(scenario: &Scenario, recorded: &[Row]) -> Result<Vec<Job>, Fault> {
         let work = match (&point.arm.best, &point.arm.load_of) {
             (Some(best), _) => {
                 let all = grid::candidates(scenario, &point, best);
-                Work::Best(all.map_err(|why| Fault::new(Exit::Usage, why))?)
+                Work::Best(all.map_err(Fault::usage)?)
             }
             (None, Some(arm)) => Work::LoadOf(arm.clone()),
             (None, None) => {
@@ -434,7 +432,7 @@ pub(crate) fn account_machine(row: &mut Row, machine: &Machine, score: f64, at_o
 /// Fills a row by the arm's own pointers into the answer, or into the element of its list `rows` that the arm
 /// names.
 fn read(row: &mut Row, arm: &Arm, rows: Option<&str>, x: Option<&str>, answer: &Value) -> Result<(), Fault> {
-    let here = |what: String| Fault::new(Exit::Usage, format!("arm `{}`: {what}", arm.name));
+    let here = |what: String| Fault::usage(format!("arm `{}`: {what}", arm.name));
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
     let source = match rows.filter(|_| !arm.row.is_empty()) {
         None => answer,

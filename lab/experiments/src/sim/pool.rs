@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use serde_json::Value;
 
 use super::answers::Answers;
@@ -93,9 +93,7 @@ fn each(value: Value, lines: usize) -> Result<Vec<Value>, Fault> {
     match value {
         value if lines == 1 => Ok(vec![value]),
         Value::Array(values) if values.len() == lines => Ok(values),
-        _ => {
-            Err(Fault::new(Exit::Failed, format!("the simulator: not {lines} answers to {lines} questions")))
-        }
+        _ => Err(Fault::failed(format!("the simulator: not {lines} answers to {lines} questions"))),
     }
 }
 
@@ -193,7 +191,7 @@ impl Pool {
             match (state.answers.get(&asked), &state.failed) {
                 (Some(Some(answer)), _) => return Ok(answer.clone()),
                 (_, Some(fault)) => return Err(fault.clone()),
-                (None, _) => return Err(Fault::new(Exit::Failed, "a run nobody asked for")),
+                (None, _) => return Err(Fault::failed("a run nobody asked for")),
                 (Some(None), None) => {
                     state = self.news.wait(state).unwrap_or_else(|e| e.into_inner());
                 }
@@ -280,7 +278,7 @@ mod tests {
         pool.ask([of("b")]);
         assert_eq!(pool.state().queue.len(), 2);
         assert!(pool.answer(&of("c")).unwrap_err().message.contains("nobody asked"));
-        pool.state().failed = Some(Fault::new(Exit::Failed, "a broke"));
+        pool.state().failed = Some(Fault::failed("a broke"));
         assert_eq!(pool.answer(&of("b")).unwrap_err().message, "a broke");
     }
 
@@ -344,7 +342,7 @@ mod tests {
 
     #[test]
     fn workers_go_when_the_work_is_done_whatever_came_of_it() {
-        let broken: Result<(), Fault> = Pool::with(2, None, |_| Err(Fault::new(Exit::Usage, "no")));
+        let broken: Result<(), Fault> = Pool::with(2, None, |_| Err(Fault::usage("no")));
         assert_eq!(broken.unwrap_err().message, "no");
     }
 }

@@ -120,7 +120,7 @@ impl Default for Model {
 }
 
 fn usage(message: String) -> Fault {
-    Fault::new(Exit::Usage, message)
+    Fault::usage(message)
 }
 
 /// Checks that a number lies within a range, both ends included.
@@ -268,7 +268,7 @@ pub(super) fn run(args: CircusArgs) -> Result<Exit, Fault> {
     let points = &figure.points;
     let pool = rayon::ThreadPoolBuilder::new()
         .build()
-        .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
+        .map_err(|e| Fault::failed(format!("threads cannot be started: {e}")))?;
     // What must give the same is run once.
     let mut setups: Vec<&Setup> = Vec::new();
     let of_point = points.iter().map(|FigurePoint { setup, .. }| {

@@ -149,7 +149,7 @@ struct Trial {
 }
 
 fn usage(message: impl Into<String>) -> Fault {
-    Fault::new(Exit::Usage, message)
+    Fault::usage(message)
 }
 
 impl Nodes {

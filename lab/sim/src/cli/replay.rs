@@ -75,16 +75,15 @@ fn changed(changes: &Changes, recorded: &Config) -> Config {
 }
 
 fn what_if(log: &Path, changes: &Changes) -> Result<Vec<WhatIf>, Fault> {
-    let usage = |m: String| Fault::new(Exit::Usage, m);
-    let named = |name: &str| catalogue::find(name).map_err(|why| usage(why.to_string()));
+    let named = |name: &str| catalogue::find(name).map_err(|why| Fault::usage(why.to_string()));
     if changes.memory.is_some_and(|m| m < Bytes::mib(1)) {
-        return Err(usage("--with memory must be at least 1MiB".into()));
+        return Err(Fault::usage("--with memory must be at least 1MiB"));
     }
     if changes.ahead.as_deref().is_some_and(|word| !["on", "off"].contains(&word)) {
-        return Err(usage("--with ahead is on or off".into()));
+        return Err(Fault::usage("--with ahead is on or off"));
     }
     if changes.prefetch.is_some_and(|p| !(4096..=(1 << 30)).contains(&p.0)) {
-        return Err(usage("--with prefetch must be 4KiB to 1GiB".into()));
+        return Err(Fault::usage("--with prefetch must be 4KiB to 1GiB"));
     }
     // As recorded: on the drive of the default, as nobody knows the model of a real one.
     let before = named("wd-red-1tb")?;
@@ -114,7 +113,7 @@ fn what_if(log: &Path, changes: &Changes) -> Result<Vec<WhatIf>, Fault> {
 pub(super) fn run(args: &ReplayArgs) -> Result<Exit, Fault> {
     let changes: Changes = args.with.settings()?;
     if !args.with.is_empty() && args.log == Path::new("-") {
-        return Err(Fault::new(Exit::Usage, "a log that is read twice cannot come from standard input"));
+        return Err(Fault::usage("a log that is read twice cannot come from standard input"));
     }
     let mut log = Log::open(&args.log)?;
     let disks = exact::run(&mut log)?;

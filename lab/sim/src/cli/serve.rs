@@ -213,7 +213,7 @@ pub(super) fn link_rate(text: &str) -> Result<Option<u64>, Fault> {
 }
 
 fn usage(message: impl Into<String>) -> Fault {
-    Fault::new(Exit::Usage, message)
+    Fault::usage(message)
 }
 
 impl ServeArgs {

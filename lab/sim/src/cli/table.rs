@@ -79,9 +79,8 @@ struct Table {
 }
 
 fn table(args: TableOptions) -> Result<Table, Fault> {
-    let usage = |m: String| Fault::new(Exit::Usage, m);
     if !(args.generated.scale > 0.0 && args.generated.scale <= 10.0) {
-        return Err(usage(format!(
+        return Err(Fault::usage(format!(
             "--scale {} is out of range; write more than 0 and at most 10",
             args.generated.scale
         )));
@@ -94,10 +93,10 @@ fn table(args: TableOptions) -> Result<Table, Fault> {
         None => None,
         Some(name) => Some(Kind::from_name(name).ok_or_else(|| {
             let names = Kind::ALL.map(Kind::name).join(", ");
-            usage(format!("no trace is called `{name}`; there are {names}"))
+            Fault::usage(format!("no trace is called `{name}`; there are {names}"))
         })?),
     };
-    let drive = catalogue::find(args.below.name(DRIVE)).map_err(|why| usage(why.to_string()))?;
+    let drive = catalogue::find(args.below.name(DRIVE)).map_err(|why| Fault::usage(why.to_string()))?;
     let mut names = vec!["none".to_owned()];
     let mut coordinators = vec![Coordination::None];
     for name in args.coordinate.split(',').map(str::trim).filter(|n| *n != "none") {
@@ -115,7 +114,7 @@ pub(super) fn run(args: TableArgs) -> Result<Exit, Fault> {
     let plan = Plan::of(tables.iter().map(|t| (&t.study, &t.choices)));
     let pool = rayon::ThreadPoolBuilder::new()
         .build()
-        .map_err(|e| Fault::new(Exit::Failed, format!("threads cannot be started: {e}")))?;
+        .map_err(|e| Fault::failed(format!("threads cannot be started: {e}")))?;
     let bar = seekless_output::bar(plan.runs() as u64, RUNS);
     let rows = pool.install(|| plan.run(|| bar.inc(1)))?;
     bar.finish_and_clear();

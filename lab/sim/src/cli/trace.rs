@@ -125,14 +125,13 @@ pub(super) struct GeneratedOptions {
 
 impl FileArgs {
     fn spec(&self) -> Result<SourceSpec, Fault> {
-        let usage = |m: String| Err(Fault::new(Exit::Usage, m));
         let format = match &self.format {
             None => None,
             Some(name) => match Format::from_name(name) {
                 Some(format) => Some(format),
                 None => {
                     let names = Format::ALL.map(Format::name).join(", ");
-                    return usage(format!("no format is called `{name}`; there are {names}"));
+                    return Err(Fault::usage(format!("no format is called `{name}`; there are {names}")));
                 }
             },
         };
@@ -140,11 +139,16 @@ impl FileArgs {
         let block = model.block.0;
         if block < 512 || !block.is_multiple_of(512) || block > 1 << 30 {
             let given = model.block;
-            return usage(format!("--with block={given}: a block is a multiple of 512 bytes, up to 1 GiB"));
+            return Err(Fault::usage(format!(
+                "--with block={given}: a block is a multiple of 512 bytes, up to 1 GiB"
+            )));
         }
         let trace_block = model.trace_block.unwrap_or(model.block).0;
         if trace_block == 0 || trace_block > 1 << 30 {
-            return usage(format!("--with trace-block={}: not within 1 byte and 1 GiB", Bytes(trace_block)));
+            return Err(Fault::usage(format!(
+                "--with trace-block={}: not within 1 byte and 1 GiB",
+                Bytes(trace_block)
+            )));
         }
         Ok(SourceSpec {
             file: self.file.clone(),
@@ -233,7 +237,7 @@ fn positive(name: &str, value: f64) -> Result<f64, Fault> {
     if value.is_finite() && (0.0..=1e9).contains(&value) {
         return Ok(value);
     }
-    Err(Fault::new(Exit::Usage, format!("{name} {value} is not within 0 and 1,000,000,000")))
+    Err(Fault::usage(format!("{name} {value} is not within 0 and 1,000,000,000")))
 }
 
 /// Puts a coordinator before each level but the first.
@@ -242,14 +246,13 @@ fn coordinate(levels: &mut [LevelSpec], names: &str) -> Result<(), Fault> {
     let lower = levels.len().saturating_sub(1);
     if lower == 0 && names.iter().any(|name| name.trim() != "none") {
         let message = "--coordinate: nothing to coordinate, since --levels gives one level; give two or more";
-        return Err(Fault::new(Exit::Usage, message.to_owned()));
+        return Err(Fault::usage(message.to_owned()));
     }
     if names.len() != 1 && names.len() != lower {
-        let message = format!(
+        return Err(Fault::usage(format!(
             "--coordinate names {} coordinators for {lower} levels below the first; give one, or one for each",
             names.len()
-        );
-        return Err(Fault::new(Exit::Usage, message));
+        )));
     }
     for (i, name) in names.iter().enumerate() {
         let coordination = coordinator::parse(name)?;
@@ -268,26 +271,25 @@ fn coordinate(levels: &mut [LevelSpec], names: &str) -> Result<(), Fault> {
 }
 
 fn system(args: &RunArgs, timed: bool) -> Result<SystemSpec, Fault> {
-    let usage = |m: String| Fault::new(Exit::Usage, m);
     let model: Model = args.file.with.settings()?;
     let mut levels = parse_levels(&args.levels, model.block.0)?;
     coordinate(&mut levels, &args.coordinate)?;
     let drive = match args.below.name(DRIVE) {
         "none" => None,
-        name => Some(catalogue::find(name).map_err(|why| usage(format!("{why}; or none")))?),
+        name => Some(catalogue::find(name).map_err(|why| Fault::usage(format!("{why}; or none")))?),
     };
     if !(model.time_stretch > 0.0 && model.time_stretch <= 1e6) {
-        return Err(usage(format!(
+        return Err(Fault::usage(format!(
             "--with time-stretch={} is out of range; write more than 0 and at most 1,000,000",
             model.time_stretch
         )));
     }
     if model.clients == 0 {
-        return Err(usage("--with clients=0: nobody would ask for anything; give at least 1".into()));
+        return Err(Fault::usage("--with clients=0: nobody would ask for anything; give at least 1"));
     }
     let timing = match model.timing {
         TimingArg::Trace if !timed => {
-            return Err(usage("--with timing=trace: this trace has no times; use timing=closed".into()));
+            return Err(Fault::usage("--with timing=trace: this trace has no times; use timing=closed"));
         }
         TimingArg::Auto if !timed => Pacing::Closed { clients: model.clients },
         TimingArg::Auto | TimingArg::Trace => Pacing::Trace { stretch: model.time_stretch },
@@ -307,7 +309,7 @@ fn run_trace(args: &RunArgs) -> Result<Exit, Fault> {
     let source_spec = args.file.spec()?;
     let mut source = TraceSource::open(&source_spec)?;
     let spec = system(args, source.timed)?;
-    let mut engine = Simulation::new(&spec).map_err(|e| Fault::new(Exit::Usage, e.to_string()))?;
+    let mut engine = Simulation::new(&spec).map_err(|e| Fault::usage(e.to_string()))?;
     let bar = bar(source.progress.total(), BYTES);
     let started = std::time::Instant::now();
     while let Some(record) = source.next_record()? {
@@ -483,7 +485,7 @@ fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
     let spec = args.file.spec()?;
     if spec.writes == Writes::Replay {
         let message = "--with writes=replay is of `trace run`; the oracle knows as-reads and skip";
-        return Err(Fault::new(Exit::Usage, message));
+        return Err(Fault::usage(message));
     }
     // One level of the `--levels` language, so that sizes are written the same way everywhere.
     let level = parse_levels(&format!("lru:{}", args.capacity), spec.block_bytes)?;
@@ -494,14 +496,14 @@ fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
         let request = source.blocks(&record)?;
         blocks.extend(request.first..=request.last);
         if blocks.len() > oracle::REQUESTS_MAX {
-            let message =
-                format!("more than {} block requests; the oracle holds them all", oracle::REQUESTS_MAX);
-            return Err(Fault::new(Exit::Failed, message));
+            return Err(Fault::failed(format!(
+                "more than {} block requests; the oracle holds them all",
+                oracle::REQUESTS_MAX
+            )));
         }
     }
     let misses = |replacement| {
-        oracle::misses(replacement, &blocks, capacity as usize, 0)
-            .map_err(|e| Fault::new(Exit::Usage, e.to_string()))
+        oracle::misses(replacement, &blocks, capacity as usize, 0).map_err(|e| Fault::usage(e.to_string()))
     };
     let (lru, arc) = (misses(Replacement::Lru)?, misses(Replacement::Arc)?);
     let best = oracle::optimal_misses(&blocks, capacity as usize, 0);
@@ -521,13 +523,13 @@ fn optimal(args: &OptimalArgs) -> Result<Exit, Fault> {
 fn generate(args: &GenerateArgs) -> Result<Exit, Fault> {
     let kind = Kind::from_name(&args.kind).ok_or_else(|| {
         let names = Kind::ALL.map(Kind::name).join(", ");
-        Fault::new(Exit::Usage, format!("no generator is called `{}`; there are {names}", args.kind))
+        Fault::usage(format!("no generator is called `{}`; there are {names}", args.kind))
     })?;
     if !(args.generated.scale > 0.0 && args.generated.scale <= 100.0) {
-        return Err(Fault::new(
-            Exit::Usage,
-            format!("--scale {} is out of range; write more than 0 and at most 100", args.generated.scale),
-        ));
+        return Err(Fault::usage(format!(
+            "--scale {} is out of range; write more than 0 and at most 100",
+            args.generated.scale
+        )));
     }
     let mut records = kind.generate(args.generated.scale, args.generated.from.seed).enumerate();
     stream(|out| {

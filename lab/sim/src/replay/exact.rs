@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_policy::DiskEngine;
 use seekless_policy::decisions::Entry;
 
@@ -35,7 +35,7 @@ pub fn run(log: &mut Log) -> Result<Vec<Disk>, Fault> {
         }
         let Some((engine, disk)) = disks.get_mut(&line.disk) else {
             let what = format!("disk {} does something before its settings are told", line.disk);
-            return Err(Fault::new(Exit::Failed, format!("{}: line {}: {what}", log.path, log.number)));
+            return Err(Fault::failed(format!("{}: line {}: {what}", log.path, log.number)));
         };
         if disk.differs.is_some() {
             continue;

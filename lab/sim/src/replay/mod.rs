@@ -17,7 +17,7 @@ pub mod whatif;
 use std::io::BufRead;
 use std::path::Path;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_model::workload::trace::read_line;
 use seekless_policy::decisions::{FIRST_LINE, FORMAT, Line};
 
@@ -62,13 +62,13 @@ impl Log {
                         log.path
                     ),
                 };
-                Err(Fault::new(Exit::Failed, what))
+                Err(Fault::failed(what))
             }
         }
     }
 
     fn fault(&self, what: &str) -> Fault {
-        Fault::new(Exit::Failed, format!("{}: line {}: {what}", self.path, self.number))
+        Fault::failed(format!("{}: line {}: {what}", self.path, self.number))
     }
 
     fn line(&mut self) -> Result<Option<&str>, Fault> {

@@ -7,7 +7,7 @@ use crate::study::prefetch::amp::AmpParams;
 use crate::study::prefetch::linux::{LinuxParams, LinuxRule};
 use crate::study::prefetch::ra::RaParams;
 use crate::study::prefetch::sarc::SarcParams;
-use seekless_base::{Bytes, Exit, Fault};
+use seekless_base::{Bytes, Fault};
 
 use crate::study::twolevel::LevelSpec;
 
@@ -15,7 +15,7 @@ use crate::study::twolevel::LevelSpec;
 const LEVELS_MAX: usize = 8;
 
 fn usage(message: String) -> Fault {
-    Fault::new(Exit::Usage, message)
+    Fault::usage(message)
 }
 
 /// Reads `CACHE[+PREFETCHER]:SIZE` for each level. CACHE is `lru`, `sarc` or `arc`; PREFETCHER is `none`,
@@ -127,6 +127,8 @@ pub fn parse_prefetcher(text: &str) -> Result<Algorithm, String> {
 
 #[cfg(test)]
 mod tests {
+    use seekless_base::Exit;
+
     use super::*;
 
     #[test]

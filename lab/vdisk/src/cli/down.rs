@@ -35,9 +35,9 @@ pub(super) fn run(args: &DownArgs) -> Result<Exit, Fault> {
         Some(name) => {
             let dir = DiskDir::new(name)?;
             if !dir.path().exists() && !dir.running() {
-                let message =
-                    format!("there is no disk `{name}`; `seekless-lab vdisk list` shows those there are");
-                return Err(Fault::new(Exit::Missing, message));
+                return Err(Fault::missing(format!(
+                    "there is no disk `{name}`; `seekless-lab vdisk list` shows those there are"
+                )));
             }
             vec![dir]
         }
@@ -78,35 +78,30 @@ fn take_down(dir: &DiskDir) -> Result<(), Fault> {
             return Ok(());
         }
     }
-    let message = format!(
+    Err(Fault::failed(format!(
         "disk `{}` did not go down in {} s; is a program using it stuck?",
         dir.name(),
         PATIENCE.as_secs()
-    );
-    Err(Fault::new(Exit::Failed, message))
+    )))
 }
 
 /// Asks the supervisor to go. A handle of it comes back unless it is gone already.
 fn tell(dir: &DiskDir, record: &DiskRecord) -> Result<Option<Ours>, Fault> {
     let cannot = |e: Errno| {
-        let message = format!("cannot end disk `{}` (process {}): {e}", dir.name(), record.pid);
-        Fault::new(Exit::Permission, message)
+        Fault::permission(format!("cannot end disk `{}` (process {}): {e}", dir.name(), record.pid))
     };
     let Some(process) =
         Ours::find(record.pid, record.started, &["supervise", "up"], dir.name()).map_err(cannot)?
     else {
         return match std::path::Path::new(&format!("/proc/{}", record.pid)).exists() {
             false => Ok(None),
-            true => Err(Fault::new(
-                Exit::Failed,
-                format!(
-                    "the record of disk `{}` names process {}, which is not its supervisor: it is left alone; see which process \
+            true => Err(Fault::failed(format!(
+                "the record of disk `{}` names process {}, which is not its supervisor: it is left alone; see which process \
                      holds {} (fuser -v) and end it",
-                    dir.name(),
-                    record.pid,
-                    dir.path().with_file_name(format!("{}.lock", dir.name())).display(),
-                ),
-            )),
+                dir.name(),
+                record.pid,
+                dir.path().with_file_name(format!("{}.lock", dir.name())).display(),
+            ))),
         };
     };
     match process.signal(Signal::TERM) {

@@ -120,7 +120,7 @@ pub fn run(args: VdiskArgs) -> Result<Exit, Fault> {
 /// Runs a child whose first words go to the process that started it, as JSON, faults included.
 fn inner(args: &InnerArgs, run: impl FnOnce(&DiskConfig) -> Result<Exit, Fault>) -> Result<Exit, Fault> {
     let config: DiskConfig = serde_json::from_str(&args.config)
-        .map_err(|e| Fault::new(Exit::Usage, format!("--config is not a disk's configuration: {e}")))?;
+        .map_err(|e| Fault::usage(format!("--config is not a disk's configuration: {e}")))?;
     run(&config).inspect_err(|fault| tell(&fault_to_json(fault)))
 }
 

@@ -56,11 +56,10 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
             Manifest { files: (1..=count).map(|i| (format!("{i:06}.bin"), size.0)).collect() }
         }
         (None, Some(_), Some(_)) => {
-            return Err(Fault::new(Exit::Usage, "--with files is out of range: 1 to 1000000"));
+            return Err(Fault::usage("--with files is out of range: 1 to 1000000"));
         }
         _ => {
-            let message = "say which files: --manifest FILE, or --with files=N,file-size=SIZE";
-            return Err(Fault::new(Exit::Usage, message));
+            return Err(Fault::usage("say which files: --manifest FILE, or --with files=N,file-size=SIZE"));
         }
     };
     let dir = DiskDir::new(&args.disk.name)?;
@@ -75,17 +74,13 @@ pub(super) fn run(args: &PopulateArgs) -> Result<Exit, Fault> {
         _ => None,
     };
     let Some(mount) = mount else {
-        let message = format!(
+        return Err(Fault::usage(format!(
             "disk `{}` has no file system to populate (a tree is born with its files)",
             args.disk.name
-        );
-        return Err(Fault::new(Exit::Usage, message));
+        )));
     };
     if !settings.into.components().all(|c| matches!(c, std::path::Component::Normal(_))) {
-        return Err(Fault::new(
-            Exit::Usage,
-            "--with into leaves the file system: give a relative path without `..`",
-        ));
+        return Err(Fault::usage("--with into leaves the file system: give a relative path without `..`"));
     }
     let root = mount.join(&settings.into);
     std::fs::create_dir_all(&root).map_err(|e| crate::state::cannot("make directory", &root, &e))?;

@@ -27,10 +27,7 @@ fn ask(name: &str, ask: &ControlRequest) -> Result<ControlReply, Fault> {
 }
 
 fn unexpected(name: &str) -> Fault {
-    Fault::new(
-        Exit::Failed,
-        format!("disk `{name}` is of another version of this program: take it down and up again"),
-    )
+    Fault::failed(format!("disk `{name}` is of another version of this program: take it down and up again"))
 }
 
 pub(super) fn stats(args: &StatsArgs) -> Result<Exit, Fault> {
@@ -181,7 +178,7 @@ pub(super) fn fault(args: &FaultArgs) -> Result<Exit, Fault> {
     let dir = DiskDir::new(&args.disk.name)?;
     if let Some(record) = dir.record() {
         meets(args, &record.config)
-            .map_err(|why| Fault::new(Exit::Usage, format!("disk `{}`: {why}", args.disk.name)))?;
+            .map_err(|why| Fault::usage(format!("disk `{}`: {why}", args.disk.name)))?;
     }
     let order = ControlRequest::Fault {
         eio: args.eio.clone(),

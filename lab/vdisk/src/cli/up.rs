@@ -114,7 +114,6 @@ impl Default for Settings {
 
 impl UpArgs {
     fn config(&self) -> Result<DiskConfig, Fault> {
-        let usage = |message: &str| Fault::new(Exit::Usage, message);
         let fs = match (self.tree, self.fs) {
             (true, _) => FsKind::Tree,
             (_, FsArg::Ext4) => FsKind::Ext4,
@@ -123,10 +122,14 @@ impl UpArgs {
             (_, FsArg::None) => FsKind::None,
         };
         if self.mount.is_none() && fs != FsKind::None {
-            return Err(usage("--mount DIR is missing: say where to mount the disk, or use --fs none"));
+            return Err(Fault::usage(
+                "--mount DIR is missing: say where to mount the disk, or use --fs none",
+            ));
         }
         if self.mount.is_some() && fs == FsKind::None {
-            return Err(usage("--fs none has nothing to mount: leave out --mount, or choose ext4 or xfs"));
+            return Err(Fault::usage(
+                "--fs none has nothing to mount: leave out --mount, or choose ext4 or xfs",
+            ));
         }
         let manifest = self.manifest.as_deref().map(absolute);
         let size = match (self.size, &manifest) {
@@ -137,7 +140,7 @@ impl UpArgs {
                 Bytes(files.iter().map(|(_, s)| s.next_multiple_of(4096)).sum::<u64>().max(1 << 20))
             }
             (None, None) => {
-                return Err(usage("--size is missing: say how large the disk is, as --size 64GiB"));
+                return Err(Fault::usage("--size is missing: say how large the disk is, as --size 64GiB"));
             }
         };
         let settings: Settings = self.with.settings()?;
@@ -202,13 +205,13 @@ fn check(config: &DiskConfig) -> Result<(), Fault> {
         if !rustix::process::geteuid().is_root() && mkfs::find_program("fusermount3").is_none() {
             let message = "no fusermount3 to mount with as an ordinary user: install package fuse3, or set \
                            SEEKLESS_TOOLS to a folder whose bin holds it";
-            return Err(Fault::new(Exit::Missing, message));
+            return Err(Fault::missing(message));
         }
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {
         let message = "a block device needs root; as an ordinary user use --tree --manifest FILE";
-        return Err(Fault::new(Exit::Permission, message));
+        return Err(Fault::permission(message));
     }
     needs(
         "/dev/loop-control",
@@ -226,7 +229,7 @@ pub(super) fn run(args: &UpArgs) -> Result<Exit, Fault> {
         let exit = supervisor::run(&config, |record| shown = show(args, record))?;
         return shown.map(|()| exit);
     }
-    let failed = |why: String| Fault::new(Exit::Failed, format!("cannot start the disk: {why}"));
+    let failed = |why: String| Fault::failed(format!("cannot start the disk: {why}"));
     let exe = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
     let text = serde_json::to_string(&config).map_err(|e| failed(e.to_string()))?;
     seekless_kernel::spawn::pass_on_no_descriptors();

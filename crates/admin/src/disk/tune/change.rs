@@ -27,7 +27,7 @@ struct Before {
 
 /// Where the record of a disk is; `folder` is the state folder ([`state`]).
 fn record(folder: std::io::Result<PathBuf>, id: &str) -> Result<PathBuf, Fault> {
-    let folder = folder.map_err(|e| Fault::new(Exit::Permission, e.to_string()))?;
+    let folder = folder.map_err(|e| Fault::permission(e.to_string()))?;
     Ok(folder.join("tune").join(format!("{id}.json")))
 }
 
@@ -90,12 +90,12 @@ pub(super) fn revert(queue: &Queue, id: &str, name: &str) -> Result<Option<Vec<S
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Fault::new(Exit::Failed, format!("cannot read {}: {e}", path.display()))),
+        Err(e) => return Err(Fault::failed(format!("cannot read {}: {e}", path.display()))),
     };
     let before: Before = serde_json::from_str(&text)
         .ok()
         .filter(|b: &Before| b.disk == id)
-        .ok_or_else(|| Fault::new(Exit::Failed, format!("{} is damaged: delete it", path.display())))?;
+        .ok_or_else(|| Fault::failed(format!("{} is damaged: delete it", path.display())))?;
     let put_back = || -> Result<Vec<Setting>, (Setting, std::io::Error)> {
         let mut changed = restore(queue, &before.settings)?;
         // A change of the scheduler resets other values after they were compared: repeat until all are right.
@@ -108,21 +108,17 @@ pub(super) fn revert(queue: &Queue, id: &str, name: &str) -> Result<Option<Vec<S
         let value = before.settings.get(setting.name()).cloned().unwrap_or_default();
         cannot_set(name, &setting, &value, &e)
     })?;
-    std::fs::remove_file(&path).map_err(|e| {
-        Fault::new(Exit::Failed, format!("put back, but cannot remove {}: {e}", path.display()))
-    })?;
+    std::fs::remove_file(&path)
+        .map_err(|e| Fault::failed(format!("put back, but cannot remove {}: {e}", path.display())))?;
     Ok(Some(changed))
 }
 
 fn cannot_set(name: &str, setting: &Setting, value: &str, e: &std::io::Error) -> Fault {
     let path = format!("/sys/block/{name}/{}", setting.path());
     if e.kind() == std::io::ErrorKind::PermissionDenied {
-        return Fault::new(Exit::Permission, format!("cannot set {path}: run as root"));
+        return Fault::permission(format!("cannot set {path}: run as root"));
     }
-    Fault::new(
-        Exit::Failed,
-        format!("the kernel does not take {value} for {path}: {e}; everything is as before"),
-    )
+    Fault::failed(format!("the kernel does not take {value} for {path}: {e}; everything is as before"))
 }
 
 fn rule_path(udev_dir: &Path, identity: &Identity) -> PathBuf {
@@ -141,9 +137,10 @@ pub(super) fn persist(
     values: &[(Setting, String)],
 ) -> Result<PathBuf, Fault> {
     if !udev_dir.is_dir() {
-        let message =
-            format!("there is no {}: udev does not look after this machine's disks", udev_dir.display());
-        return Err(Fault::new(Exit::Missing, message));
+        return Err(Fault::missing(format!(
+            "there is no {}: udev does not look after this machine's disks",
+            udev_dir.display()
+        )));
     }
     let path = rule_path(udev_dir, identity);
     store::write(&path, rule(identity, name, values).as_bytes())?;

@@ -67,7 +67,7 @@ pub fn run(args: PlanArgs) -> Result<Exit, Fault> {
 const DRIVE: &str = "wd-red-1tb";
 
 fn usage(message: impl Into<String>) -> Fault {
-    Fault::new(Exit::Usage, message)
+    Fault::usage(message)
 }
 
 fn drive(args: &PlanArgs) -> Result<DriveSpec, Fault> {

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::path::PathBuf;
 
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_input::Progress;
 use seekless_model::workload::generate::Kind;
 use seekless_model::workload::trace::{Format, Op, Options, Reader, Record};
@@ -73,13 +73,10 @@ impl TraceSource {
         if let Some(kind) = name.strip_prefix("gen:") {
             let known = || Kind::ALL.map(Kind::name).join(", ");
             let kind = Kind::from_name(kind).ok_or_else(|| {
-                Fault::new(Exit::Usage, format!("gen:{kind}: no such generator; there are {}", known()))
+                Fault::usage(format!("gen:{kind}: no such generator; there are {}", known()))
             })?;
             if !(spec.scale > 0.0 && spec.scale <= 100.0) {
-                return Err(Fault::new(
-                    Exit::Usage,
-                    format!("--scale {} is not within 0 and 100", spec.scale),
-                ));
+                return Err(Fault::usage(format!("--scale {} is not within 0 and 100", spec.scale)));
             }
             return Ok(TraceSource {
                 records: Records::Generated(kind.generate(spec.scale, spec.seed)),
@@ -95,7 +92,7 @@ impl TraceSource {
         let input = seekless_input::open(&spec.file)?;
         let format = spec.format.or_else(|| Format::guess(&input.name)).ok_or_else(|| {
             let names = Format::ALL.map(Format::name).join(", ");
-            Fault::new(Exit::Usage, format!("{name}: say its format with --format; there are {names}"))
+            Fault::usage(format!("{name}: say its format with --format; there are {names}"))
         })?;
         Ok(TraceSource {
             records: Records::File {
@@ -130,14 +127,13 @@ impl TraceSource {
                             0 => format!("is it really {}? --format says another", self.format),
                             _ => "mend the file, or skip such lines with --lenient".to_string(),
                         };
-                        return Err(Fault::new(Exit::Failed, format!("{path}: {e}; {advice}")));
+                        return Err(Fault::failed(format!("{path}: {e}; {advice}")));
                     }
                     None if self.requests == 0 => {
-                        let what = format!(
+                        return Err(Fault::failed(format!(
                             "{path}: no request in it; is it really {}? --format says another",
                             self.format
-                        );
-                        return Err(Fault::new(Exit::Failed, what));
+                        )));
                     }
                     None => return Ok(None),
                 },
@@ -157,7 +153,7 @@ impl TraceSource {
     /// # Errors
     /// Too many devices, too many blocks in one request.
     pub fn blocks(&self, record: &Record) -> Result<BlockRequest, Fault> {
-        let fail = |what: String| Fault::new(Exit::Failed, format!("request {}: {what}", self.requests));
+        let fail = |what: String| Fault::failed(format!("request {}: {what}", self.requests));
         let device = u64::from(record.device);
         if device >= DEVICES_MAX {
             return Err(fail(format!("device {device} is beyond the {DEVICES_MAX} that can be told apart")));

@@ -12,7 +12,7 @@ use crate::study::prefetch::amp::AmpParams;
 use crate::study::prefetch::linux::{LinuxParams, LinuxRule};
 use crate::study::prefetch::sarc::SarcParams;
 use rayon::prelude::*;
-use seekless_base::{Exit, Fault};
+use seekless_base::Fault;
 use seekless_levels::coordinate::pfc::PfcCounts;
 use seekless_model::drive::DriveSpec;
 use seekless_model::workload::draw::Draw;
@@ -312,7 +312,7 @@ impl Run {
 
     fn go(&self, trace: &[BlockRequest]) -> Result<Cell, Fault> {
         let mut engine = Simulation::with_rules(&self.system, self.rules)
-            .map_err(|e| Fault::new(Exit::Usage, format!("{}: {e}", self.case.name())))?;
+            .map_err(|e| Fault::usage(format!("{}: {e}", self.case.name())))?;
         for request in trace {
             engine.request(request);
         }
