@@ -31,7 +31,7 @@ pub struct ComparedCell {
 /// Compares every arm both have.
 ///
 /// # Errors
-/// [`Exit::Usage`]: the two are not a live and a simulated run of one scenario, or have no arm in common.
+/// `Exit::Usage`: the two are not a live and a simulated run of one scenario, or have no arm in common.
 pub fn compare(a: &Results, b: &Results) -> Result<Vec<ComparedCell>, Fault> {
     let (live, simulated) = match (a.driver.as_str(), b.driver.as_str()) {
         ("live", "sim") => (a, b),

@@ -64,7 +64,7 @@ pub struct Recorded {
 /// Fails where there is no folder of records.
 ///
 /// # Errors
-/// [`Exit::Missing`].
+/// `Exit::Missing`.
 pub fn folder_of_records(folder: &Path) -> Result<(), Fault> {
     if folder.is_dir() {
         return Ok(());
@@ -79,7 +79,7 @@ impl Record {
     /// Reads the record of a scenario in `folder`; none where nothing is recorded.
     ///
     /// # Errors
-    /// [`Exit::Usage`] when the file is no record, of another scenario or newer than this program.
+    /// `Exit::Usage` when the file is no record, of another scenario or newer than this program.
     pub fn read(folder: &Path, name: &str) -> Result<Option<Record>, Fault> {
         let path = path(folder, name);
         let text = match std::fs::read_to_string(&path) {
@@ -131,8 +131,8 @@ pub fn path(folder: &Path, name: &str) -> PathBuf {
 /// Records a run: it becomes the last one of its driver.
 ///
 /// # Errors
-/// [`Exit::Usage`]: the run was shortened (`--quick`) or interrupted, or is of a scenario that does not come
-/// with the program; [`Exit::Missing`]: no such folder; else those of reading and writing the record.
+/// `Exit::Usage`: the run was shortened (`--quick`) or interrupted, or is of a scenario that does not come
+/// with the program; `Exit::Missing`: no such folder; else those of reading and writing the record.
 pub fn add(folder: &Path, results: &Results) -> Result<PathBuf, Fault> {
     let refuse = |why: &str| Err(Fault::usage(format!("`{}` is not recorded: {why}", results.name)));
     if !scenario::all().iter().any(|(name, _)| *name == results.name) {

@@ -106,7 +106,7 @@ pub fn differences(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> 
 /// Writes every page. Returns their names.
 ///
 /// # Errors
-/// Those of [`render`]; [`Exit::Failed`] when a page cannot be written.
+/// Those of [`render`]; `Exit::Failed` when a page cannot be written.
 pub fn write(records: &Path, folder: &Path) -> Result<Vec<String>, Fault> {
     let mut pages = render(records)?;
     pages.extend(front(records, folder)?);

@@ -328,7 +328,7 @@ impl Scenario {
     /// Reads a scenario from TOML. `origin` names the file in errors.
     ///
     /// # Errors
-    /// [`Exit::Usage`] with the line of a syntax error or unknown field, or with the fields that contradict
+    /// `Exit::Usage` with the line of a syntax error or unknown field, or with the fields that contradict
     /// each other.
     pub fn parse(text: &str, origin: &str) -> Result<Scenario, Fault> {
         let mut scenario: Scenario = toml::from_str(text).map_err(|error| {

@@ -67,7 +67,7 @@ impl Server {
     /// Writes the configuration, starts the server and waits until it answers.
     ///
     /// # Errors
-    /// [`Exit::Missing`] when it is not here, [`Exit::Failed`] with the last line of its log when it does not
+    /// `Exit::Missing` when it is not here, `Exit::Failed` with the last line of its log when it does not
     /// start.
     pub fn start(kind: ServerKind, variant: ServerVariant, site: &Site<'_>) -> Result<Server, Fault> {
         let mut last = Fault::failed("no attempt was made");
