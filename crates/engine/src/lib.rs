@@ -98,7 +98,7 @@ fn sleep_unless(stop: &AtomicBool, time: Duration) {
     }
 }
 
-/// A map that keeps the entries used last, so many at most.
+/// A map of a bounded number of entries. It keeps those that were used last.
 pub fn recent<K: Hash + Eq, V>(most: usize) -> LruCache<K, V> {
     LruCache::sparse(NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN))
 }

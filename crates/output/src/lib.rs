@@ -306,7 +306,7 @@ fn no_disk(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What the symlinks at the end of a path lead to; the path itself if there are none.
+/// The target of the symlinks at the end of a path; the path itself if there are none.
 ///
 /// # Errors
 /// `PermissionDenied`: one must not be followed; a loop of symlinks.

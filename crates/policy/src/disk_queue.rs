@@ -311,12 +311,13 @@ impl DiskQueue {
     /// Lets the queued piece at `offset` join a read of the kernel's that ends there. Returns whether a piece
     /// is queued or in flight there.
     pub(crate) fn join_kernel(&mut self, file: FileId, offset: u64) -> bool {
-        let there = |p: &Piece| p.file == file && p.start <= offset && offset < p.end;
-        if let Some(at) = self.queue.iter().position(there) {
+        let there = |p: &Piece| p.file == file && (p.start..p.end).contains(&offset);
+        if self.uses(file)
+            && let Some(at) = self.queue.iter().position(there)
+        {
             self.queue.change(at, |piece| piece.priority.joins_kernel = true);
-            return true;
         }
-        self.flights.iter().any(|flight| there(&flight.piece))
+        self.is_under_way(file, offset, offset.saturating_add(1))
     }
 
     /// Takes the next piece to read out of the queue. At most `joins` pieces join the kernel's own

@@ -60,7 +60,7 @@ impl BlockMap {
         if start >= end {
             return 0;
         }
-        let joins = self.have.overlaps(&(start.saturating_sub(1)..end + 1));
+        let joins = self.have.overlaps(&(start.saturating_sub(1)..end.saturating_add(1)));
         if self.have.len() >= self.ranges_max && !joins {
             return 0;
         }

@@ -137,7 +137,7 @@ pub fn all() -> &'static [(&'static str, &'static str)] {
 /// reports and folders are called after.
 ///
 /// # Errors
-/// `Exit::Usage` naming the nearest scenario when there is none of that name, else those of
+/// `Exit::Usage`, which names the nearest scenario, if none has this name; else those of
 /// [`Scenario::parse`].
 pub fn find(name: &str) -> Result<(String, Scenario), Fault> {
     if name.contains('/') || name.ends_with(".toml") {

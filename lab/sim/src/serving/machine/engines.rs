@@ -112,7 +112,7 @@ impl Machine<'_> {
         self.act(e);
     }
 
-    /// Reports what the kernel reads by itself, and requests what follows.
+    /// Reports a read of the kernel's own, and requests the bytes behind it.
     fn read_behind(&mut self, e: u32, file: u32, bytes: Range<u64>) {
         let from = bytes.start;
         let (disk, local) = self.place(file);

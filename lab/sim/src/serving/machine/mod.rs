@@ -163,8 +163,8 @@ struct Machine<'a> {
     looks: Vec<u64>,
     engines: Vec<Engine>,
     reports: Vec<Vec<(u32, u64, u64)>>,
-    /// What the kernel reads by itself and the door heard of since, by engine: file and bytes. Only where no
-    /// door holds it up.
+    /// Reads of the kernel's own that the page cache has reported since, by engine: file and bytes. Only if
+    /// no call waits at the door.
     misses: Vec<Vec<(u32, Range<u64>)>>,
     ticks: Vec<Nanos>,
     /// The memory that the engines share.
