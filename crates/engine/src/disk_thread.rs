@@ -16,7 +16,8 @@ use seekless_base::Nanos;
 use seekless_kernel::prefetch::{Source, drop_range};
 use seekless_policy::costs::Begun;
 use seekless_policy::{
-    Access, Action, Demand, DiskEngine, Event, FileId, Outcome, ReadId, Request, RequestId, Taken, Verdict,
+    Access, Action, Demand, DiskEngine, Event, FileId, KernelRead, Outcome, ReadId, Request, RequestId,
+    Taken, Verdict,
 };
 
 use crate::bitrates::Bitrates;
@@ -27,7 +28,6 @@ use crate::disk::Disk;
 use crate::door::{Ask, ClientDemand, Completion, Hit, Message, OnAnswer, ResidentRange};
 use crate::kind::Kinds;
 use crate::machine::{Machine, SharedMemory};
-use crate::missed::Missed;
 use crate::open_files::OpenFiles;
 use crate::sleep::Sleep;
 use crate::snapshot::Statistics;
@@ -52,7 +52,6 @@ pub(crate) struct DiskLoop {
     pub(crate) began: Instant,
     pub(crate) workers: Workers,
     pub(crate) files: OpenFiles,
-    pub(crate) missed: Missed,
     pub(crate) costs: CostMeter,
     pub(crate) pending: HashMap<RequestId, Pending>,
     /// The bitrates known beforehand, and the reading of them that the engine has.
@@ -163,11 +162,9 @@ impl DiskLoop {
             Message::Opened { file, source } => self.files.opened(file, source),
             Message::Leave { dev, left } => self.leave(dev, left),
             Message::Missed { pid, file, bytes, io } => {
-                for event in self.missed.events(&mut self.files, file, bytes, io).into_iter().flatten() {
-                    if let Event::ReadByKernel { offset, len, .. } = event {
-                        self.read_by_kernel(pid, file, offset, len);
-                    }
-                    self.event(event);
+                if let Some(read) = self.files.kernel_read(file, bytes) {
+                    self.read_by_kernel(pid, &read);
+                    self.event(Event::ReadByKernel(KernelRead { io, ..read }));
                 }
             }
             Message::Cancel(id) => self.event(Event::Cancel(id)),
@@ -285,8 +282,9 @@ impl DiskLoop {
         self.files.asked(pid, file, offset, offset.saturating_add(len));
     }
 
-    /// The kernel reads bytes of a file for a process that waits for them.
-    fn read_by_kernel(&mut self, pid: u32, file: FileId, offset: u64, len: u64) {
+    /// The kernel reads for a process: the cost is its.
+    fn read_by_kernel(&mut self, pid: u32, read: &KernelRead) {
+        let KernelRead { file, offset, len, .. } = *read;
         self.asked(pid, file, offset, len);
         let now = self.at(Instant::now());
         if let Some(open) = self.files.get(file) {

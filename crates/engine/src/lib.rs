@@ -39,7 +39,6 @@ mod kind;
 mod layout;
 mod machine;
 mod metadata;
-mod missed;
 mod open_files;
 mod opener;
 mod processes;

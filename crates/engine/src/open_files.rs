@@ -1,13 +1,16 @@
 //! The files that the engine of a disk may read, and their places on the disk.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use seekless_base::{Lba, SECTOR_BYTES};
 use seekless_kernel::prefetch::{Source, Steps};
-use seekless_policy::{Event, FileId, ReadId};
+use seekless_kernel::residency::resident_prefix;
+use seekless_policy::{Event, FileId, KernelRead, ReadId};
 
 use crate::addresses::{Addresses, Edition};
 use crate::costs::Askers;
@@ -167,6 +170,18 @@ impl OpenFiles {
             None => Some(Lba((bytes / SECTOR_BYTES).saturating_add(*start))),
         });
         Some((lba, edition.size))
+    }
+
+    /// What the kernel reads of an open file, if it said that it reads `bytes`.
+    pub(crate) fn kernel_read(&mut self, file: FileId, bytes: Range<u64>) -> Option<KernelRead> {
+        let open = self.files.get(&file)?;
+        let size = open.edition.size;
+        let looked_at = KernelRead::looked_at(bytes.start, size);
+        // Bytes in flight count as resident.
+        let resident = resident_prefix(open.source.as_fd(), bytes.start, looked_at).unwrap_or(looked_at);
+        let read = KernelRead::new(file, bytes, resident, size);
+        let (lba, file_size) = self.locate(file, read.end())?;
+        Some(KernelRead { lba, file_size, ..read })
     }
 
     /// A job that reads a piece of an open file.

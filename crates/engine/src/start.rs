@@ -25,7 +25,6 @@ use crate::ends_within;
 use crate::kind::{Kinds, is_block};
 use crate::layout::Layout;
 use crate::machine::{Machine, SharedMemory};
-use crate::missed::Missed;
 use crate::open_files::OpenFiles;
 use crate::processes::Processes;
 use crate::settings::Settings;
@@ -120,7 +119,6 @@ impl DiskThread {
             began,
             workers,
             files,
-            missed: Missed::default(),
             costs,
             pending: HashMap::new(),
             bitrates,

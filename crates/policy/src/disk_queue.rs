@@ -34,8 +34,6 @@ pub(crate) struct Blocked {
     pub(crate) pieces: Vec<ReadId>,
     /// What it wants: file, start, end.
     pub(crate) range: (FileId, u64, u64),
-    /// Whether its answer reaches a client.
-    pub(crate) for_client: bool,
 }
 
 /// A new piece, not yet in the queue.
@@ -75,10 +73,10 @@ pub(crate) struct DiskQueue {
     share: Share,
     /// What is left to writes; `None` if nothing is.
     pub(crate) writers: Option<Writers>,
-    /// Time of the last call to [`DiskQueue::pass`]; below, the time that had passed by then with a request
+    /// Time of the last call to [`DiskQueue::pass`]; below, the time that had passed by then with a client
     /// blocked.
     passed: Nanos,
-    /// Total time with at least one request blocked.
+    /// Total time with at least one client blocked.
     pub(crate) blocked_time: Nanos,
     /// When a read last made progress.
     last_progress: Nanos,
@@ -121,11 +119,11 @@ impl DiskQueue {
         (self.queue.len(), self.flights.len())
     }
 
-    /// Accounts for the time since the last call.
-    pub(crate) fn pass(&mut self, now: Nanos) {
+    /// Accounts for the time since the last call. `by_kernel`: a client waited for the kernel meanwhile.
+    pub(crate) fn pass(&mut self, now: Nanos, by_kernel: bool) {
         let of_sets = self.flights.iter().filter(|f| f.piece.priority.file_set).count();
         let since = now.since(core::mem::replace(&mut self.passed, now));
-        if !self.blocked.is_empty() {
+        if by_kernel || !self.blocked.is_empty() {
             self.blocked_time += since;
         }
         self.share.pass(now, of_sets, self.flights.len(), self.queue.counts.for_file_sets > 0);
@@ -164,7 +162,7 @@ impl DiskQueue {
         self.share.spent()
     }
 
-    /// Number of queued pieces that block no request.
+    /// Number of queued pieces that nobody awaits yet.
     pub(crate) fn queued_ahead(&self) -> usize {
         self.queue.counts.ahead
     }
@@ -308,16 +306,11 @@ impl DiskQueue {
         }
     }
 
-    /// Lets the queued piece at `offset` join a read of the kernel's that ends there. Returns whether a piece
-    /// is queued or in flight there.
-    pub(crate) fn join_kernel(&mut self, file: FileId, offset: u64) -> bool {
-        let there = |p: &Piece| p.file == file && (p.start..p.end).contains(&offset);
-        if self.uses(file)
-            && let Some(at) = self.queue.iter().position(there)
-        {
-            self.queue.change(at, |piece| piece.priority.joins_kernel = true);
+    /// Gives a piece this priority too, if it is queued still.
+    pub(crate) fn raise(&mut self, id: ReadId, priority: Priority) {
+        if let Some(at) = self.queue.iter().position(|piece| piece.id == id) {
+            self.queue.change(at, |piece| piece.priority = piece.priority.or(priority));
         }
-        self.is_under_way(file, offset, offset.saturating_add(1))
     }
 
     /// Takes the next piece to read out of the queue. At most `joins` pieces join the kernel's own
@@ -345,11 +338,11 @@ impl DiskQueue {
         }
         let joined = self.flights.iter().filter(|f| f.joined).count();
         let joins = if self.do_writes_wait() { 1usize.saturating_sub(self.flights.len()) } else { joins };
-        // One of the idle class waits in line like any other. Those for clients that do not wait join one at
-        // a time.
+        // One of the idle class waits in line like any other. Those that nobody will want soon join one at a
+        // time.
         let joins_now = |piece: &Piece| {
-            let wanted = joined == 0 || !piece.waiters.is_empty();
-            piece.priority.joins_kernel && !piece.priority.io.idle && wanted
+            let Priority { due, joins_kernel, io, .. } = piece.priority;
+            joins_kernel && !io.idle && (joined == 0 || due < Nanos::MAX)
         };
         if joined < joins { self.queue.iter().position(joins_now) } else { None }
     }
@@ -541,7 +534,11 @@ impl DiskQueue {
         self.withdraw_pieces(|piece| {
             let before = piece.waiters.len();
             piece.waiters.retain(|w| !ids.contains(&w.request));
-            piece.waiters.is_empty() && before > 0 && piece.ahead_for.is_none()
+            let left = piece.waiters.is_empty() && before > 0;
+            if left {
+                piece.priority.due = Nanos::MAX;
+            }
+            left && piece.ahead_for.is_none()
         });
     }
 
@@ -561,16 +558,9 @@ impl DiskQueue {
     }
 
     /// Withdraws queued pieces of a file that no client waits for.
-    pub(crate) fn leave(&mut self, now: Nanos, file: FileId) {
+    pub(crate) fn leave(&mut self, file: FileId) {
         if !self.uses(file) {
             return;
-        }
-        let nobodys =
-            self.blocked.iter().filter(|(_, blocked)| blocked.range.0 == file && !blocked.for_client);
-        let nobodys: BTreeSet<RequestId> = nobodys.map(|(&id, _)| id).collect();
-        self.withdraw(&nobodys);
-        for id in nobodys {
-            self.answer(now, id, Verdict::Pass(Reason::Cancelled));
         }
         self.withdraw_pieces(|piece| piece.file == file && piece.waiters.is_empty());
     }

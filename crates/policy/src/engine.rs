@@ -10,6 +10,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `engine/misses.rs` | requests: pieces, waits, answers |
+//! | `engine/by_kernel.rs` | reads of the kernel's: what is read directly behind them |
 //! | `engine/follow.rs` | streams: their positions, when their next piece is due |
 //! | `engine/lengths.rs` | length of a piece: size, bitrates, share of memory |
 //! | `engine/file_sets.rs` | file sets: ranges requested, and ranges in memory and not taken |
@@ -17,6 +18,7 @@
 //! | `engine/foresight.rs` | memory by next use: what leaves when memory is full |
 //! | `engine/quiet.rs` | long reads and long pauses, for a disk that may stop |
 
+mod by_kernel;
 mod file_sets;
 mod follow;
 mod foresight;
@@ -140,7 +142,7 @@ impl DiskEngine {
     pub fn handle(&mut self, now: Nanos, event: Event) {
         self.now = self.now.max(now);
         self.clock.pass(self.now);
-        self.queue.pass(self.now);
+        self.queue.pass(self.now, !self.following.by_kernel.is_empty());
         self.extents.ranges_max = RANGES_MAX.max(4 * self.following.table.len());
         match event {
             Event::Request(request) => self.request(request),
@@ -156,9 +158,7 @@ impl DiskEngine {
             Event::Missing { file, offset, len } => {
                 self.found_missing(file, offset, offset.saturating_add(len));
             }
-            Event::ReadByKernel { file, offset, len } => {
-                self.read_by_kernel(file, offset, offset.saturating_add(len));
-            }
+            Event::ReadByKernel(read) => self.read_by_kernel(read),
             Event::Took { request, read } => self.took(request, read),
             Event::Bitrate { file, bytes_per_s } => self.files.told_bitrate(file, bytes_per_s),
             Event::MemoryLimit(limit) if self.rests => self.memory.machine(limit),
@@ -342,7 +342,7 @@ impl DiskEngine {
         if !self.files.is_open(file) {
             return;
         }
-        self.queue.leave(self.now, file);
+        self.queue.leave(file);
         self.settle();
         self.files.leave(self.now, file);
         for stream in self.cancel_expected(file, 0, u64::MAX) {

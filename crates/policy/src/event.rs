@@ -3,8 +3,8 @@
 use seekless_base::{FileId, Lba, Nanos, words};
 use serde::{Deserialize, Serialize};
 
-use crate::IoPriority;
 use crate::memory::MemoryLimit;
+use crate::{IoPriority, KernelRead};
 
 /// Id of a request, chosen by the driver. Must not be used again while the first request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,9 +46,6 @@ pub struct Demand {
     pub deadline: Option<Nanos>,
     /// Bytes a second at which the file is played, as in [`Event::Bitrate`]; 0 is ignored.
     pub bitrate: Option<u64>,
-    /// The kernel reads the bytes before these, for a client that no door blocks. The request joins that read
-    /// instead of waiting in line. Its answer reaches no client.
-    pub joins_kernel: bool,
     /// A file set asks, whose reader takes ranges in any order. They are read as asked, in disk order, in the
     /// time that other readers leave, and at least [`crate::Config::share`] of the disk's time. The bytes
     /// count against the budget until [`Event::Took`].
@@ -124,16 +121,10 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// The kernel reads these bytes for a client that no door blocks. Bytes that are not known to be in
-    /// memory come from the disk. All of them count as fetched for the stream that goes on there.
-    ReadByKernel {
-        /// The file.
-        file: FileId,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
+    /// The kernel reads for a client that no door blocks. Bytes that are not known to be in memory come from
+    /// the disk. All of them count as fetched for the stream that goes on there, and the next piece may be
+    /// read directly behind them.
+    ReadByKernel(KernelRead),
     /// The reader of a file set has taken the bytes of this request ([`Demand::file_set`]), or never will.
     /// Sent once for each answered request of a file set, whatever the answer. Unknown ids are ignored.
     Took {

@@ -24,7 +24,8 @@ pub(crate) struct Waiter {
 pub(crate) struct Priority {
     /// When the piece is due ([`crate::Queued::due`]).
     pub(crate) due: Nanos,
-    /// It may join a read of the kernel's ([`crate::Demand::joins_kernel`]).
+    /// It lies behind a read of the kernel's, so it may join that instead of waiting in line
+    /// ([`crate::Event::ReadByKernel`]).
     pub(crate) joins_kernel: bool,
     /// Only file sets ask for it ([`crate::Demand::file_set`]).
     pub(crate) file_set: bool,
@@ -80,9 +81,14 @@ impl Piece {
         self.end - self.start
     }
 
-    /// Whether a request waits for it that is not a file set's.
+    /// Whether a request waits for it, or a client for which the kernel reads will want it soon.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.waiters.is_empty() || self.priority.due < Nanos::MAX
+    }
+
+    /// Whether others than file sets await it.
     pub(crate) fn blocks_client(&self) -> bool {
-        !self.waiters.is_empty() && !self.priority.file_set
+        self.is_awaited() && !self.priority.file_set
     }
 }
 

@@ -12,11 +12,11 @@ use crate::piece::Piece;
 /// Number of queued pieces of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Pieces that block no request.
+    /// Pieces that nobody awaits yet.
     pub(crate) ahead: usize,
-    /// Bytes of the pieces that block a request.
+    /// Bytes of the others.
     pub(crate) blocking_bytes: u64,
-    /// Pieces that block a client's request.
+    /// Pieces that block a client.
     pub(crate) for_clients: usize,
     /// Pieces that a file set waits for.
     pub(crate) for_file_sets: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Counts {
 
 impl Counts {
     fn add(&mut self, piece: &Piece) {
-        let blocks = !piece.waiters.is_empty();
+        let blocks = piece.is_awaited();
         self.ahead += usize::from(!blocks);
         self.blocking_bytes += if blocks { piece.len() } else { 0 };
         self.for_clients += usize::from(piece.blocks_client());
@@ -38,7 +38,7 @@ impl Counts {
     }
 
     fn remove(&mut self, piece: &Piece) {
-        let blocks = !piece.waiters.is_empty();
+        let blocks = piece.is_awaited();
         self.ahead -= usize::from(!blocks);
         self.blocking_bytes -= if blocks { piece.len() } else { 0 };
         self.for_clients -= usize::from(piece.blocks_client());

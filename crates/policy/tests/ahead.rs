@@ -1,6 +1,7 @@
 //! Reading ahead of need, case by case: triggers, deadlines, budget, share, persistence.
 
 use seekless_base::{Bytes, Lba, Nanos};
+use seekless_policy::KernelRead;
 use seekless_policy::profile::DiskProfile;
 use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::Params;
@@ -93,7 +94,7 @@ fn steady_reader(s: &mut DiskEngine, ino: u64, until: u64) -> Vec<(u64, u64, u64
 }
 
 fn read_by_kernel(ino: u64, offset: u64, upto: u64) -> Event {
-    Event::ReadByKernel { file: file(ino), offset, len: upto - offset }
+    Event::ReadByKernel(KernelRead::new(file(ino), offset..upto, 0, 64 * M))
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, LongestWait, Mode,
-    OrderKind, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IN_FLIGHT_MAX, KernelRead,
+    LongestWait, Mode, OrderKind, Outcome, ReadId, Reason, Request, RequestId, Taken, Verdict,
 };
 
 const M: u64 = 1 << 20;
@@ -223,6 +223,12 @@ fn request_at(id: u64, lba: u64) -> Event {
     Event::Request(Request { lba: Some(Lba(lba)), ..request })
 }
 
+/// The kernel reads the head of a file at sector 1000 times its number.
+fn kernel_read(ino: u64, file_size: u64) -> Event {
+    let read = KernelRead::new(FileId { dev: 8, ino }, 0..64 * K, 0, file_size);
+    Event::ReadByKernel(KernelRead { lba: Some(Lba(ino * 1000 + 128)), ..read })
+}
+
 #[test]
 fn a_set_of_spindles_has_a_piece_for_each_in_sweep_order() {
     let mut s = DiskEngine::new(Config { in_flight: 3, ..Config::default() });
@@ -266,10 +272,7 @@ fn each_part_of_a_device_with_heads_of_its_own_has_its_own_queue() {
 fn what_joins_a_read_of_the_kernels_does_not_wait_in_line() {
     let ahead = Some(AheadConfig::default());
     let mut s = DiskEngine::new(Config { ahead, reads_in_flight: 1, ..Config::default() });
-    let joins_kernel = |id| {
-        let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
-        Event::Request(Request { demand: Demand { joins_kernel: true, ..Demand::default() }, ..request })
-    };
+    let joins_kernel = |ino| kernel_read(ino, 64 * M);
     s.handle(Nanos(1), request_at(1, 500));
     s.handle(Nanos(1), request_at(2, 600));
     let first = reads(&mut s);
@@ -296,10 +299,8 @@ fn what_joins_is_as_long_as_the_longest_wait_allows() {
     let ahead = Some(AheadConfig { longest_wait: LongestWait::Bound(longest), ..AheadConfig::default() });
     let prefetch = Bytes::mib(32);
     let mut s = DiskEngine::new(Config { ahead, prefetch, read_max: prefetch, ..Config::default() });
-    for id in 1..=40 {
-        let Event::Request(request) = request_at(id, id * 1000) else { unreachable!() };
-        let demand = Demand { joins_kernel: true, ..Demand::default() };
-        s.handle(Nanos(2), Event::Request(Request { file_size: 1 << 30, demand, ..request }));
+    for ino in 1..=40 {
+        s.handle(Nanos(2), kernel_read(ino, 1 << 30));
     }
     let joined: Vec<u64> = std::iter::from_fn(|| s.poll_action())
         .filter_map(|action| if let Action::Read { len, .. } = action { Some(len) } else { None })

@@ -2,8 +2,8 @@
 
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
-    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, Outcome, ReadId, Reason, Request,
-    RequestId, Taken, Verdict,
+    Access, Action, AheadConfig, Config, Demand, DiskEngine, Event, FileId, IoPriority, KernelRead, Outcome,
+    ReadId, Request, RequestId, Taken, Verdict,
 };
 
 const M: u64 = 1 << 20;
@@ -142,7 +142,7 @@ fn what_the_kernel_reads_of_a_hole_is_not_counted() {
     let mut s = engine();
     hole(&mut s, 0, 16 * M);
     s.handle(ms(1), Event::Opened { file: FILE });
-    s.handle(ms(1), Event::ReadByKernel { file: FILE, offset: 0, len: M });
+    s.handle(ms(1), Event::ReadByKernel(KernelRead::new(FILE, 0..M, 0, SIZE)));
     s.handle(ms(2), access(0, M));
     assert_eq!(s.stats().ledger.disk, 0);
 }
@@ -196,14 +196,11 @@ fn a_client_that_waits_is_served_all_the_same_and_who_is_not_there_is_not() {
     };
     s.handle(ms(0), Event::Request(busy));
     let Some(Action::Read { id, .. }) = s.poll_action() else { panic!("the disk is idle") };
-    let joins = Demand { joins_kernel: true, ..Demand::default() };
-    s.handle(ms(1), miss(1, 0, 64 * K, joins));
+    let idle = KernelRead { io: IoPriority::IDLE, ..KernelRead::new(FILE, 0..64 * K, 0, SIZE) };
+    s.handle(ms(1), Event::ReadByKernel(idle));
+    assert_eq!(s.stats().queued, 1, "what lies behind it waits in line");
     s.handle(ms(1), miss(2, 32 * M, 64 * K, Demand::default()));
     s.handle(ms(2), Event::Leave { file: FILE });
-    assert_eq!(
-        s.poll_action(),
-        Some(Action::Answer { request: RequestId(1), verdict: Verdict::Pass(Reason::Cancelled) })
-    );
     s.handle(ms(3), Event::Done { read: id, outcome: Outcome::Ok });
     let said = out(&mut s, ms(3));
     assert_eq!(said.answers, [(9, Verdict::Resident), (2, Verdict::Resident)]);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use seekless_base::{Bytes, Lba, Nanos};
+use seekless_policy::KernelRead;
 use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::Params;
 use seekless_policy::{
@@ -91,20 +92,17 @@ impl Machine {
         let lba = Some(Lba(file.ino * (FILE / 512) + offset / 512));
         if !self.has(file, offset) {
             self.ids += 1;
-            // The kernel's own read comes first, and the request is for what follows it.
-            let joins_kernel = door == Door::Observes;
-            let (at, asked) = if joins_kernel { (offset + len, 128 * K) } else { (offset, len) };
-            if joins_kernel {
-                self.engine.handle(now, Event::Opened { file });
-            }
-            let demand = Demand { joins_kernel, random: door == Door::Advised, ..Demand::default() };
-            let (id, from) = (RequestId(self.ids), offset);
-            if at < FILE {
-                let len = asked.min(FILE - at);
-                let request = Request { id, file, from, offset: at, len, file_size: FILE, lba, demand };
-                self.engine.handle(now, Event::Request(request));
-                self.serve(now);
-            }
+            let event = if door == Door::Observes {
+                let behind = Some(Lba(file.ino * (FILE / 512) + (offset + len) / 512));
+                let read = KernelRead::new(file, offset..offset + len, 0, FILE);
+                Event::ReadByKernel(KernelRead { lba: behind, ..read })
+            } else {
+                let demand = Demand { random: door == Door::Advised, ..Demand::default() };
+                let (id, from) = (RequestId(self.ids), offset);
+                Event::Request(Request { id, file, from, offset, len, file_size: FILE, lba, demand })
+            };
+            self.engine.handle(now, event);
+            self.serve(now);
             // The client reads missing bytes for itself.
             self.fill(file, offset, offset + len);
         }

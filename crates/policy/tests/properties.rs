@@ -9,8 +9,8 @@ use common::{Flight, Logged, replay};
 use proptest::prelude::*;
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::{
-    Access, Action, Config, Demand, DiskEngine, Event, FileId, MemoryLimit, Outcome, PAGE, ReadId, Request,
-    RequestId, Taken, Writes,
+    Access, Action, Config, Demand, DiskEngine, Event, FileId, IoPriority, KernelRead, MemoryLimit, Outcome,
+    PAGE, ReadId, Request, RequestId, Taken, Writes,
 };
 
 /// One step of a test. Numbers are reduced to what exists at that moment.
@@ -21,6 +21,7 @@ enum Step {
     Opened { file: u64 },
     Memory { bytes: u64, tasks_wait: bool },
     Missing { file: u64, offset: u64, len: u64 },
+    ByKernel { file: u64, offset: u64, len: u64, file_size: u64, lba: Option<u64>, io: IoPriority },
     Hole { file: u64, from: u64, upto: u64, written: bool },
     Leave { file: u64 },
     Writes(Writes),
@@ -57,6 +58,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(bytes, tasks_wait)| Step::Memory { bytes, tasks_wait }),
         1 => (0..3u64, 0..(60 * PAGE), 0..(60 * PAGE))
             .prop_map(|(file, offset, len)| Step::Missing { file, offset, len }),
+        2 => ((0..3u64, amount(), amount(), amount()), proptest::option::of(0..1_000_000u64), demand())
+            .prop_map(|((file, offset, len, file_size), lba, Demand { io, .. })| {
+                Step::ByKernel { file, offset, len, file_size, lba, io }
+            }),
         2 => (0..3u64, amount(), amount(), any::<bool>())
             .prop_map(|(file, from, upto, written)| Step::Hole { file, from, upto, written }),
         1 => (0..3u64).prop_map(|file| Step::Leave { file }),
@@ -124,6 +129,11 @@ impl Bench {
             }
             Step::Missing { file, offset, len } => {
                 self.handle(Event::Missing { file: FileId { dev: 1, ino: file }, offset, len });
+            }
+            Step::ByKernel { file, offset, len, file_size, lba, io } => {
+                let (file, lba) = (FileId { dev: 1, ino: file }, lba.map(Lba));
+                let read = KernelRead { file, offset, len, file_size, lba, io };
+                self.handle(Event::ReadByKernel(read));
             }
             Step::Hole { file, from, upto, written } => {
                 let file = FileId { dev: 1, ino: file };

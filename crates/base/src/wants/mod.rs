@@ -18,13 +18,11 @@
 //! Must not know: anything. No I/O, no clock, no descriptors.
 
 mod args;
-mod behind;
 mod steps;
 
 use core::ops::Range;
 
 pub use args::{TO_END, advised, is_page_aligned, mapped};
-pub use behind::{behind_a_miss, looked_at_behind};
 pub use steps::{parts, passes, ready_prefix};
 
 /// The smallest page of memory. Larger ones are a multiple of it.

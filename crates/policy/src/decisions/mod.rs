@@ -2,7 +2,7 @@
 //! of JSON.
 //!
 //! ```text
-//! seekless-decisions 11                                   first line: the format's version
+//! seekless-decisions 12                                   first line: the format's version
 //! [0,0,{"disk":{"name":"sda","config":{"mode":"both",...}}}]
 //! [0,0,{"event":{"memory-limit":{"bytes":1073741824,"tasks_wait":false}}}]
 //! [0,150000,{"event":{"request":{"id":7,"file":{"dev":2049,"ino":131},"offset":0,"len":524288,...}}}]
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Action, Config, Event};
 
 /// The first line of a log.
-pub const FIRST_LINE: &str = "seekless-decisions 11";
+pub const FIRST_LINE: &str = "seekless-decisions 12";
 
 /// What first lines of every version begin with.
 pub const FORMAT: &str = "seekless-decisions ";
@@ -92,8 +92,8 @@ mod tests {
     use seekless_base::{Bytes, Lba};
 
     use crate::{
-        Access, Demand, FileId, IoPriority, MemoryLimit, Outcome, ReadId, Reason, Request, RequestId, Taken,
-        Verdict, Writes,
+        Access, Demand, FileId, IoPriority, KernelRead, MemoryLimit, Outcome, ReadId, Reason, Request,
+        RequestId, Taken, Verdict, Writes,
     };
 
     fn survives(entry: Entry) {
@@ -129,7 +129,6 @@ mod tests {
         let all = Demand {
             deadline: Some(Nanos(2_500_000)),
             bitrate: Some(262_144),
-            joins_kernel: true,
             file_set: true,
             random: true,
             io,
@@ -143,7 +142,7 @@ mod tests {
         }
         for event in [
             Event::Missing { file, offset, len },
-            Event::ReadByKernel { file, offset, len },
+            Event::ReadByKernel(KernelRead { file, offset, len, file_size: 5, lba, io }),
             Event::Took { request: id, read: false },
             Event::Bitrate { file, bytes_per_s: 52_375 },
             Event::Opened { file },

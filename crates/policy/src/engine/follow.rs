@@ -312,7 +312,7 @@ impl DiskEngine {
     }
 
     /// Start and end of a stream's next piece, in whole pages. `None` if the budget has no room.
-    fn next_piece(&self, id: StreamId, len: PieceLen) -> Option<(u64, u64)> {
+    pub(super) fn next_piece(&self, id: StreamId, len: PieceLen) -> Option<(u64, u64)> {
         let streams = &self.following.table;
         let stream = streams.get(id)?;
         let start = self.next_start(stream);
@@ -331,7 +331,12 @@ impl DiskEngine {
     }
 
     /// Queues the parts of a piece that no other piece brings in. Returns `false` if the queue is full.
-    fn queue_ahead(&mut self, stream: StreamId, (start, end): (u64, u64), priority: Priority) -> bool {
+    pub(super) fn queue_ahead(
+        &mut self,
+        stream: StreamId,
+        (start, end): (u64, u64),
+        priority: Priority,
+    ) -> bool {
         let Some(reader) = self.following.table.get(stream) else { return false };
         let file = reader.file;
         let (anchor, read_max, io) = (reader.anchor, self.config.read_max.0, reader.io);
@@ -350,23 +355,6 @@ impl DiskEngine {
         }
         self.fetched(Some(stream), wanted.end);
         true
-    }
-
-    /// The kernel reads these bytes for a client that no door blocks. They count as fetched for the stream
-    /// that goes on there. If all of them lie ahead of it, the kernel reads ahead and would go on window by
-    /// window. So the next piece is read directly behind the window, without a switch.
-    pub(super) fn read_by_kernel(&mut self, file: FileId, start: u64, end: u64) {
-        self.left_to_client(file, start, end);
-        let Some(stream) = self.following.table.of_file_before(file, end) else { return };
-        let (id, adjoins, ahead) = (stream.id, start <= next_page(stream.fetched), stream.position < start);
-        if !adjoins || (ahead && self.queue.join_kernel(file, end)) {
-            return;
-        }
-        self.fetched(Some(id), end);
-        let Some((_, len)) = self.line_up(id).filter(|_| ahead) else { return };
-        if let Some(piece) = self.next_piece(id, len) {
-            self.queue_ahead(id, piece, Priority { joins_kernel: true, ..Priority::AHEAD });
-        }
     }
 
     /// The streams that expect the byte at `offset` to be in memory.

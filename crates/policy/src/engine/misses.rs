@@ -28,6 +28,36 @@ enum MissAction {
     PassThrough,
 }
 
+/// Where a client goes on after a miss, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It ends with this read.
+    Here,
+    /// It reads further.
+    Beyond,
+    /// It does not count as sequential, and nothing says how far such clients read.
+    Unknown,
+}
+
+/// A byte that a reader misses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missed {
+    pub(super) file: FileId,
+    /// Where its read began.
+    pub(super) from: u64,
+    pub(super) offset: u64,
+    pub(super) file_size: u64,
+    /// Disk address of `offset`, if known.
+    pub(super) lba: Option<Lba>,
+}
+
+impl Missed {
+    fn by(request: &Request) -> Missed {
+        let Request { file, from, offset, file_size, lba, .. } = *request;
+        Missed { file, from, offset, file_size, lba }
+    }
+}
+
 /// The part of a request that is served; `None` if it lies beyond the end of its file.
 fn wanted(request: &Request, read_max: u64) -> Option<Wanted> {
     Wanted::of(request.offset, request.len, request.file_size, read_max)
@@ -70,7 +100,7 @@ impl DiskEngine {
         }
         if self.holes().cover(request.file, wanted.start, wanted.end) {
             if !request.demand.file_set {
-                self.follow_miss(request, wanted, &[]);
+                self.follow_miss(Missed::by(request), wanted.start);
             }
             self.stats.answered(Verdict::Resident);
             self.stats.wait.record(Nanos::ZERO);
@@ -81,48 +111,34 @@ impl DiskEngine {
             return Err(Reason::DiskOrder);
         }
         let existing = self.queue.pieces_of(request.file);
-        let Demand { joins_kernel, file_set, random, .. } = request.demand;
-        if !joins_kernel && !file_set {
-            self.files.told_random(request.file, random);
-        }
+        let Demand { file_set, random, .. } = request.demand;
         // A file set has no stream.
         let stream = match file_set {
             true => None,
-            false => self.follow_miss(request, wanted, &existing),
+            false => {
+                self.files.told_random(request.file, random);
+                self.follow_miss(Missed::by(request), wanted.start)
+            }
         };
         if let Some(stream) = stream {
             self.following.table.told_priority(stream, request.demand.io);
         }
-        if let (Some(stream), true) = (stream, joins_kernel) {
-            self.following.by_kernel.entry(stream).or_insert(self.now);
-        }
         if let Some(bytes_per_s) = request.demand.bitrate {
             self.files.told_bitrate(request.file, bytes_per_s);
         }
-        let bitrate = self.told_of(request.file).unwrap_or(0);
         if !self.config.follows() {
             // No streams whose bitrates could be ranked.
+            let bitrate = self.told_of(request.file).unwrap_or(0);
             let highest = &mut self.following.highest_bitrate;
             *highest = highest.max(bitrate as f64);
         }
-        let action = self.miss_action(stream, wanted, request.from, joins_kernel);
+        let action = self.miss_action(stream, wanted, request.from);
         let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
         if action == MissAction::PassThrough && existing.iter().all(apart) {
             return Err(Reason::Random);
         }
-        let len = match self.piece_max_blocked(stream) {
-            _ if file_set => 0,
-            None if random => 0,
-            Some(_) if action == MissAction::ReadAsAsked => 0,
-            Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
-            None => self.size.on_miss(Miss {
-                file: request.file,
-                offset: request.offset,
-                lba: request.lba,
-                len: wanted.end - wanted.start,
-                bitrate,
-            }),
-        };
+        let as_asked = file_set || (random && stream.is_none()) || action == MissAction::ReadAsAsked;
+        let len = if as_asked { 0 } else { self.miss_len(stream, Missed::by(request), wanted) };
         let holes = self.holes();
         let plan = Plan::lay(wanted, existing, len, read_max);
         let plan = plan.without_holes(|start, end| holes.data(request.file, start, end));
@@ -132,8 +148,8 @@ impl DiskEngine {
         self.stats.bytes_wanted += wanted.end - wanted.start;
         self.stats.attached += u64::from(plan.create.is_empty());
         let due = self.due(request.demand);
-        let priority =
-            Priority { due, joins_kernel, file_set, for_file_set: file_set, io: request.demand.io };
+        let io = request.demand.io;
+        let priority = Priority { due, joins_kernel: false, file_set, for_file_set: file_set, io };
         let fetched: Vec<u64> = plan.create.iter().map(|&(_, end, _)| end).collect();
         let range = (request.file, wanted.start, wanted.end);
         let piece = |start, end| NewPiece {
@@ -144,7 +160,7 @@ impl DiskEngine {
             priority,
             ahead_for: None,
         };
-        let blocked = Blocked { since: self.now, pieces: Vec::new(), range, for_client: !joins_kernel };
+        let blocked = Blocked { since: self.now, pieces: Vec::new(), range };
         let waits = self.queue.block(&self.config, request.id, blocked, plan, priority, piece);
         for end in fetched {
             self.fetched(stream, end);
@@ -165,9 +181,8 @@ impl DiskEngine {
     /// Records a read of a small file. Returns `true` if it should pass: the readers are already in disk
     /// order, and the disk has nothing else to do.
     fn passes_in_disk_order(&mut self, request: &Request) -> bool {
-        let Demand { joins_kernel, file_set, .. } = request.demand;
         let (Some(Lba(from)), 0) = (request.lba, request.offset) else { return false };
-        let apart = joins_kernel || file_set || self.queue.uses(request.file);
+        let apart = request.demand.file_set || self.queue.uses(request.file);
         if !self.config.follows() || apart || request.file_size > PIECE {
             return false;
         }
@@ -192,7 +207,7 @@ impl DiskEngine {
     }
 
     /// How much later than those of others a piece for a reader of this priority is due.
-    fn waits_for_others(&self, io: IoPriority) -> Nanos {
+    pub(super) fn waits_for_others(&self, io: IoPriority) -> Nanos {
         if io == IoPriority::NORMAL && !self.queue.is_weighed() {
             return Nanos::ZERO;
         }
@@ -200,95 +215,92 @@ impl DiskEngine {
         io.waits(self.queue.heaviest(), Nanos(sweep))
     }
 
-    /// A miss that reaches the end of its file never passes: no piece could go beyond it. At the head of a
-    /// file a client counts as sequential from its first read, as in Linux, unless those that came as far
-    /// read no further. A client that announced random reads never counts as sequential. Beside a read of the
-    /// kernel's (`joins_kernel`) no client waits, so nothing is read for a client that is not known to go on,
-    /// however much was requested.
-    fn miss_action(
-        &self,
-        stream: Option<StreamId>,
-        wanted: Wanted,
-        from: u64,
-        joins_kernel: bool,
-    ) -> MissAction {
+    /// A miss that reaches the end of its file never passes: no piece could go beyond it.
+    fn miss_action(&self, stream: Option<StreamId>, wanted: Wanted, from: u64) -> MissAction {
         let Some(stream) = stream.and_then(|id| self.following.table.get(id)) else {
             return MissAction::ReadAhead;
         };
         if wanted.end >= wanted.file_end {
             return MissAction::ReadAhead;
         }
+        let len = wanted.end - wanted.start;
+        // If a read no longer than the kernel's own read-ahead passes, it costs two seeks at most.
+        let long = (self.size.end_evidence() == EndEvidence::Ends || stream.random) && len > PIECE;
+        match self.expect_end(stream, wanted, from, len) {
+            End::Beyond => MissAction::ReadAhead,
+            End::Here if long => MissAction::ReadAsAsked,
+            End::Unknown if long => MissAction::ReadAhead,
+            End::Here | End::Unknown => MissAction::PassThrough,
+        }
+    }
+
+    /// Whether a client ends with a miss of which it will read the first `asked` bytes for certain. At the
+    /// head of a file a client counts as sequential from its first read, as in Linux, unless those that came
+    /// as far read no further. A client that announced random reads never counts as sequential.
+    pub(super) fn expect_end(&self, stream: &Stream, wanted: Wanted, from: u64, asked: u64) -> End {
         let from_head = stream.first == 0 && stream.consumed == 0;
         let sequential = from_head || stream.is_sequential();
         let len = wanted.end - wanted.start;
         let rest = self.median_rest(stream);
         // Lengths are known to within a quarter.
         let short = rest.is_some_and(|rest| rest <= len.saturating_add(len / 4));
-        let ends = self.ends_with_first(stream, wanted, from, joins_kernel).unwrap_or(short);
-        let evidence = self.size.end_evidence();
-        let unknown = match evidence {
+        let unknown = match self.size.end_evidence() {
             EndEvidence::Ignored => false,
             // Applies until it is known how far clients read.
             EndEvidence::Ends => !sequential && rest.is_none(),
             EndEvidence::Lengths => !sequential,
         };
-        // If a read no longer than the kernel's own read-ahead passes, it costs two seeks at most.
-        let long = !joins_kernel && (evidence == EndEvidence::Ends || stream.random) && len > PIECE;
-        match (ends, unknown) {
-            (false, false) => MissAction::ReadAhead,
-            (true, _) if long => MissAction::ReadAsAsked,
-            (false, true) if long => MissAction::ReadAhead,
-            _ => MissAction::PassThrough,
+        match self.ends_with_first(stream, wanted.start.saturating_add(asked), from, asked).unwrap_or(short) {
+            true => End::Here,
+            false if unknown => End::Unknown,
+            false => End::Beyond,
         }
     }
 
-    /// Whether the first read of a stream, from `from` on, should be served without reading ahead: whether
-    /// the bytes read in vain for those that end with such a read take the disk longer than a switch for each
-    /// of the others. `None` if not known, or if it is not the first.
-    fn ends_with_first(
-        &self,
-        stream: &Stream,
-        wanted: Wanted,
-        from: u64,
-        joins_kernel: bool,
-    ) -> Option<bool> {
+    /// Whether the first read of a stream, from `from` to `upto`, should be served without reading ahead:
+    /// whether the bytes read in vain for those that end with such a read take the disk longer than a switch
+    /// for each of the others. `None` if not known, or if it is not the first.
+    fn ends_with_first(&self, stream: &Stream, upto: u64, from: u64, asked: u64) -> Option<bool> {
         if self.size.end_evidence() != EndEvidence::Ends {
             return None;
         }
-        let (read_upto, asked) = match joins_kernel {
-            true => (wanted.start, 0),
-            false => (wanted.end, wanted.end - wanted.start),
-        };
-        let went_on = self.following.table.went_on(stream, read_upto.saturating_sub(from))?;
+        let went_on = self.following.table.went_on(stream, upto.saturating_sub(from))?;
         let piece = self.piece_max(stream, self.piece_len(stream, stream.position));
         let in_vain = f64::from(went_on.no) * piece.saturating_sub(asked) as f64;
         Some(in_vain > f64::from(went_on.yes) * self.service.depth().0 as f64)
     }
 
-    /// Records a read that is about to miss; the read itself is reported when it is done. If its stream
-    /// expected bytes there that are neither queued nor in flight, they were evicted.
-    fn follow_miss(
-        &mut self,
-        request: &Request,
-        wanted: Wanted,
-        existing: &[(ReadId, u64, u64)],
-    ) -> Option<StreamId> {
-        let expected = self.counting_on(request.file, wanted.start);
+    /// Records a read that is about to miss, in the page at `start`; the read itself is reported when it is
+    /// done. If its stream expected bytes there that are neither queued nor in flight, they were evicted.
+    pub(super) fn follow_miss(&mut self, missed: Missed, start: u64) -> Option<StreamId> {
+        let Missed { file, from, offset, file_size, lba } = missed;
+        let expected = self.counting_on(file, start);
         // A hole is never in memory, so none of its pages was evicted.
-        let coming = existing.iter().any(|&(_, start, end)| start <= wanted.start && wanted.start < end)
-            || self.holes().data_from(request.file, wanted.start) > wanted.start;
-        let from = request.from.min(request.offset);
-        let stream = self.observe(request.file, from, 0, request.file_size)?;
-        self.following.table.locate(stream, request.offset, request.lba);
+        let coming =
+            self.queue.is_under_way(file, start, start + 1) || self.holes().data_from(file, start) > start;
+        let stream = self.observe(file, from.min(offset), 0, file_size)?;
+        self.following.table.locate(stream, offset, lba);
         if coming {
             return Some(stream);
         }
         if expected.contains(&stream) {
-            self.following.table.lost(stream, wanted.start);
+            self.following.table.lost(stream, start);
         }
         // One page is known to be missing, even if nothing is read now.
-        self.extents.missing(self.now, request.file, wanted.start, wanted.start + PAGE);
+        self.extents.missing(self.now, file, start, start + PAGE);
         Some(stream)
+    }
+
+    /// How long a piece for a miss may be.
+    pub(super) fn miss_len(&mut self, stream: Option<StreamId>, missed: Missed, wanted: Wanted) -> u64 {
+        let Missed { file, offset, lba, .. } = missed;
+        match self.piece_max_blocked(stream) {
+            Some(len) => len.min(self.room_before_fetched(stream, wanted.start)),
+            None => {
+                let bitrate = self.told_of(file).unwrap_or(0);
+                self.size.on_miss(Miss { file, offset, lba, len: wanted.end - wanted.start, bitrate })
+            }
+        }
     }
 
     /// Processes the requests that were answered and the pieces that were withdrawn since the last call.

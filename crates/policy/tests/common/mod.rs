@@ -73,7 +73,7 @@ pub(crate) struct Flight {
     pub(crate) end: u64,
     /// Bytes before this offset have been reported.
     pub(crate) resident: u64,
-    /// Whether it may join a read of the kernel's, because a request that does so touched it once.
+    /// Whether it may join a read of the kernel's, because one ended in it or before it.
     joins_kernel: bool,
 }
 
@@ -92,8 +92,8 @@ pub(crate) struct Model {
     pub(crate) open: BTreeSet<FileId>,
     pub(crate) flights: BTreeMap<ReadId, Flight>,
     blocked: BTreeMap<RequestId, Blocked>,
-    /// Ranges requested to join reads of the kernel's.
-    joins_kernel: Vec<(FileId, u64, u64)>,
+    /// Files of which the kernel read, and up to where.
+    read_by_kernel: Vec<(FileId, u64)>,
     /// Bytes that were in memory once, as far as the engine can know.
     seen: Ranges,
     /// Bytes that were reported as a hole once.
@@ -117,7 +117,7 @@ impl Model {
             open: BTreeSet::new(),
             flights: BTreeMap::new(),
             blocked: BTreeMap::new(),
-            joins_kernel: Vec::new(),
+            read_by_kernel: Vec::new(),
             seen: Ranges::default(),
             holes: Ranges::default(),
             read_names: BTreeSet::new(),
@@ -143,15 +143,15 @@ impl Model {
                 for flight in self.flights.values() {
                     arrived.add(flight.file, flight.start, flight.resident);
                 }
-                if request.demand.joins_kernel {
-                    let len = if request.len == 0 { u64::MAX } else { request.len };
-                    let end = request.offset.saturating_add(len);
-                    self.joins_kernel.push((request.file, request.offset / PAGE * PAGE, end));
-                }
                 self.blocked.insert(request.id, Blocked { request, arrived });
             }
             Event::Opened { file } => {
                 self.open.insert(file);
+            }
+            Event::ReadByKernel(read) => {
+                self.open.insert(read.file);
+                self.seen.add(read.file, read.offset, read.end());
+                self.read_by_kernel.push((read.file, read.end()));
             }
             Event::Hole { file, from, upto } => self.holes.add(file, from, upto),
             Event::Access(a) => {
@@ -227,8 +227,7 @@ impl Model {
         assert_eq!(start % PAGE, 0);
         let end = start.checked_add(len).expect("a read of bytes that can be");
         assert!(end <= (i64::MAX as u64).next_multiple_of(PAGE));
-        let joins_kernel =
-            self.joins_kernel.iter().any(|&(of, from, to)| of == file && from < end && start < to);
+        let joins_kernel = self.read_by_kernel.iter().any(|&(of, upto)| of == file && upto < end);
         if config.mode.serialises() {
             let in_line = || self.flights.values().filter(|f| !f.joins_kernel);
             let (count, missing) = (in_line().count(), in_line().map(|f| f.end - f.resident).sum::<u64>());
@@ -291,9 +290,9 @@ impl Model {
         assert!(engine.next_deadline().is_none_or(|at| at > now), "a deadline in the past");
     }
 
-    /// Maximum number of reads in flight, with those that join reads of the kernel's if any was requested to.
+    /// Maximum number of reads in flight, with those that join reads of the kernel's if it has read.
     fn flights_max(&self) -> usize {
-        let joined = if self.joins_kernel.is_empty() { 0 } else { IN_FLIGHT_MAX };
+        let joined = if self.read_by_kernel.is_empty() { 0 } else { IN_FLIGHT_MAX };
         self.config.flights_max() + joined
     }
 

@@ -23,18 +23,11 @@ pub(crate) fn amount() -> impl Strategy<Value = u64> {
 }
 
 pub(crate) fn demand() -> impl Strategy<Value = Demand> {
-    let turns = (any::<bool>(), any::<bool>(), any::<bool>());
+    let turns = (any::<bool>(), any::<bool>());
     let weight = prop_oneof![Just(100), 0..400u32, any::<u32>()];
     let io = (prop::bool::weighted(0.2), weight).prop_map(|(idle, weight)| IoPriority { idle, weight });
     (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns, io).prop_map(
-        |(deadline, bitrate, (joins_kernel, file_set, random), io)| Demand {
-            deadline,
-            bitrate,
-            joins_kernel,
-            file_set,
-            random,
-            io,
-        },
+        |(deadline, bitrate, (file_set, random), io)| Demand { deadline, bitrate, file_set, random, io },
     )
 }
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use seekless_base::Bytes;
-use seekless_base::wants::{PROGRESS_STEP, behind_a_miss, looked_at_behind};
+use seekless_base::wants::PROGRESS_STEP;
 use seekless_policy::{
-    Access, Action, Demand, Event, FileId, LEFT_ALONE, MemoryLimit, Outcome, ReadId, Reason, Request, Taken,
-    Verdict,
+    Access, Action, Demand, Event, FileId, KernelRead, LEFT_ALONE, MemoryLimit, Outcome, ReadId, Reason,
+    Request, Taken, Verdict,
 };
 
 use super::{Ev, Machine, Phase};
@@ -106,34 +106,22 @@ impl Machine<'_> {
                 engine.policy.handle(self.now, Event::Opened { file: file_id });
             }
             if engine.open.contains(&file) {
-                self.read_behind(e, file, bytes);
+                self.read_by_kernel(e, file, bytes);
             }
         }
         self.act(e);
     }
 
-    /// Reports a read of the kernel's own, and requests the bytes behind it.
-    fn read_behind(&mut self, e: u32, file: u32, bytes: Range<u64>) {
-        let from = bytes.start;
+    /// Reports a read of the kernel's own.
+    fn read_by_kernel(&mut self, e: u32, file: u32, bytes: Range<u64>) {
         let (disk, local) = self.place(file);
         let file_size = self.catalogue.video(local as u32).size.0;
-        let (first, last) = pages(from, looked_at_behind(from, file_size));
-        let there = (self.cache.first_absent(file, first, last) * PAGE).saturating_sub(from);
-        let there = there.max(bytes.end.min(file_size).saturating_sub(from));
-        let read = Event::ReadByKernel { file: self.file_id(file), offset: from, len: there };
-        self.engines[e as usize].policy.handle(self.now, read);
-        let Some((offset, len)) = behind_a_miss(from, there, file_size) else { return };
-        let request = Request {
-            id: self.engines[e as usize].unheard_id(),
-            file: self.file_id(file),
-            from,
-            offset,
-            len,
-            file_size,
-            lba: Some(self.disks[disk as usize].lba(local, offset)),
-            demand: Demand { joins_kernel: true, ..Demand::default() },
-        };
-        self.engines[e as usize].policy.handle(self.now, Event::Request(request));
+        let (first, last) = pages(bytes.start, KernelRead::looked_at(bytes.start, file_size));
+        let resident = (self.cache.first_absent(file, first, last) * PAGE).saturating_sub(bytes.start);
+        let read = KernelRead::new(self.file_id(file), bytes, resident, file_size);
+        let lba = Some(self.disks[disk as usize].lba(local, read.end()));
+        let event = Event::ReadByKernel(KernelRead { lba, ..read });
+        self.engines[e as usize].policy.handle(self.now, event);
     }
 
     pub(super) fn tell(&mut self, e: u32, event: Event) {
