@@ -20,9 +20,12 @@ impl DiskEngine {
         let stream = self.following.table.of_file_before(read.file, read.end());
         let goes_on = stream.filter(|stream| read.offset <= next_page(stream.fetched));
         let goes_on = goes_on.map(|stream| (stream.id, stream.position < read.offset));
-        if let Some((stream, _)) = goes_on {
+        if let Some((stream, ahead)) = goes_on {
             self.fetched(Some(stream), read.end());
             self.line_up(stream);
+            if !ahead {
+                self.following.by_kernel.entry(stream).or_insert(self.now);
+            }
         }
         if let Some((stream, true)) = goes_on {
             self.behind_a_window(stream, read);
