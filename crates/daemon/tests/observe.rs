@@ -347,7 +347,7 @@ fn what_cannot_be_tried_is_one_line() {
     let here = folder.path().to_str().unwrap();
     for (words, exit, said) in [
         (&["/nowhere/at/all"][..], Exit::Missing, "no such folder"),
-        (&[here, "--for", "60s"], Exit::Usage, "two blocks"),
+        (&[here, "--for", "100s"], Exit::Usage, "four blocks"),
         (&[here, "--block", "3s"], Exit::Usage, "write 35 s or more"),
     ] {
         let (status, text) = run(words);
