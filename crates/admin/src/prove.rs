@@ -190,10 +190,12 @@ impl Kind {
 
 /// Checks everything that can be known to fail before anything is measured.
 fn possible(args: &ProveArgs) -> Result<(), Fault> {
-    if args.at_most() < 2 * args.measure.block {
-        let least = (2 * args.measure.block).as_secs_f64();
+    // Two pairs: fewer give no interval, and so no result.
+    let least = 4 * args.measure.block;
+    if args.at_most() < least {
         return Err(Fault::usage(format!(
-            "--for is shorter than two blocks, one without Seekless and one with it; write {least} s or more"
+            "--for is shorter than four blocks, two without Seekless and two with it; write {} s or more",
+            least.as_secs_f64()
         )));
     }
     Ok(())

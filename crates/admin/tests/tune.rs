@@ -12,7 +12,7 @@ fn program() -> PathBuf {
     let program = profile_dir.join("examples/disk");
     if !program.exists() {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "-p", "seekless-disk", "--example", "disk"]);
+        build.args(["build", "--quiet", "-p", "seekless-admin", "--example", "disk"]);
         if profile_dir.ends_with("release") {
             build.arg("--release");
         }

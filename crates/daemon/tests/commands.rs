@@ -254,7 +254,7 @@ fn wrong_command_lines_are_one_clear_line() {
         (&["daemon", "--size-max", "1"], 2, "(step-size) to 4GiB"),
         (&["release", "/", "--socket", "/nowhere.sock"], 5, "none keeps a file open"),
         (&["run", "--prefetch", "3", "--", "true"], 2, "--prefetch 3B is out of range"),
-        (&["prove", "--for", "60s"], 2, "two blocks"),
+        (&["prove", "--for", "100s"], 2, "four blocks"),
         (&["daemon", "status", "--socket", "/nowhere.sock"], 5, "/nowhere.sock"),
         (&["doctor", "--pid", "2147483000"], 5, "2147483000"),
     ] {

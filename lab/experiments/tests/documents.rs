@@ -142,6 +142,39 @@ fn files_named_in_the_documents_exist() {
     }
 }
 
+#[test]
+fn tests_and_examples_named_in_the_documents_exist() {
+    let folders = HOUSES.iter().flat_map(|house| crates(house));
+    let name = |folder: &str| -> String {
+        let manifest: toml::Table = read(&root().join(folder).join("Cargo.toml")).parse().unwrap();
+        manifest["package"]["name"].as_str().unwrap().to_string()
+    };
+    let packages: BTreeMap<String, String> = folders.map(|folder| (name(&folder), folder)).collect();
+    let mut found = 0;
+    for document in documents() {
+        let text = read(&root().join(&document));
+        let is_between = |c: char| c.is_whitespace() || "`(),;".contains(c);
+        let words: Vec<&str> = text.split(is_between).filter(|word| !word.is_empty()).collect();
+        let mut package = "";
+        for pair in words.windows(2) {
+            let kind = match pair[0] {
+                "-p" => {
+                    package = pair[1];
+                    continue;
+                }
+                "--test" => "tests",
+                "--example" => "examples",
+                _ => continue,
+            };
+            let folder = packages.get(package).unwrap_or_else(|| panic!("{document}: -p {package}"));
+            let file = format!("{folder}/{kind}/{}.rs", pair[1]);
+            assert!(root().join(&file).exists(), "{document} runs {file}, which is not there");
+            found += 1;
+        }
+    }
+    assert!(found > 0, "no document runs a test");
+}
+
 /// Anchors of the headings of a page, as GitHub makes them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|l| l.starts_with('#')).map(|l| l.trim_start_matches('#').trim());

@@ -68,7 +68,10 @@ pub(crate) fn resolve(path: &Path) -> Result<DiskTarget, Fault> {
             path.display(),
             disk.name
         ))),
-        Backing::Memory => Err(Fault::usage(format!("{} lies in memory, not on a disk", path.display()))),
+        Backing::Memory => Err(Fault::usage(format!(
+            "{} lies in memory, not on a disk; name a disk of `seekless disk list`, or a folder on one",
+            path.display()
+        ))),
         Backing::Beyond(why) | Backing::Unresolved(why) => Err(Fault::missing(format!(
             "cannot tell on which disk {} lies ({why}): name the device itself",
             path.display()

@@ -27,10 +27,17 @@ pub struct Finding {
 pub fn unavailable(why: TraceError) -> Fault {
     let instead = "next best: seekless watch DIR, then seekless run -- CMD";
     match why {
-        TraceError::NotPermitted(what) => Fault::permission(
-            format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
-                + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
-        ),
+        TraceError::NotPermitted(what) => {
+            // `watch` needs root as well.
+            let instead = match rustix::process::geteuid().is_root() {
+                true => instead,
+                false => "become root, or preload the shim instead: seekless run -- CMD",
+            };
+            Fault::permission(
+                format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
+                    + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
+            )
+        }
         TraceError::Missing(what) => Fault::missing(format!(
             "this kernel has no {what} (it takes Linux 6.11 with tracing, or 5.10 with BTF); {instead}"
         )),

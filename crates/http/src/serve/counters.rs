@@ -59,7 +59,7 @@ counters! {
     loop_call_max_us,
     /// Answers broken off because the file changed, the disk failed, or the client did not take them.
     answers_broken,
-    /// Log lines lost because the log could not be written fast enough.
+    /// Log lines lost because the log could not be written, or not fast enough.
     log_lines_lost,
     /// Downloads answered in any order.
     any_order,

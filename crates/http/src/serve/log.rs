@@ -41,9 +41,10 @@ impl Log {
             Fault::failed(format!("cannot open the log {}: {e}; choose another --access-log", path.display()))
         })?;
         let (sender, entries) = bounded(QUEUE);
+        let counted = Arc::clone(&counters);
         let thread = std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_all(file, &path, &entries))
+            .spawn(move || write_all(file, &path, &entries, &counted))
             .map_err(|e| Fault::failed(format!("cannot start a thread for the log: {e}")))?;
         Ok(Log { sender: Some(sender), thread: Some(thread), counters })
     }
@@ -80,41 +81,55 @@ fn open(path: &PathBuf) -> io::Result<Box<dyn Write + Send>> {
     Ok(Box::new(file))
 }
 
-fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<LogItem>) {
+fn write_all(file: Box<dyn Write + Send>, path: &PathBuf, entries: &Receiver<LogItem>, counters: &Counters) {
     let mut out = BufWriter::with_capacity(64 << 10, file);
     // A full disk must neither stop the server nor fill the error log: it is reported once, until writing
     // works again.
     let mut complained = false;
     while let Ok(first) = entries.recv() {
-        let mut next = Some(first);
-        while let Some(entry) = next {
-            let result = match entry {
-                LogItem::Line(line) => out.write_all(line.as_bytes()),
-                LogItem::Reopen => {
-                    let flushed = out.flush();
-                    match open(path) {
-                        Ok(file) => out = BufWriter::with_capacity(64 << 10, file),
-                        Err(e) => tracing::warn!(%e, "cannot reopen the log; the old one stays in use"),
-                    }
-                    flushed
-                }
-            };
-            complain(&mut complained, result);
-            next = entries.try_recv().ok();
+        match write_waiting(&mut out, path, first, entries, counters) {
+            Ok(()) => complained = false,
+            Err(e) if !complained => {
+                tracing::warn!(%e, "{}: the log cannot be written", path.display());
+                complained = true;
+            }
+            Err(_) => {}
         }
-        complain(&mut complained, out.flush());
     }
 }
 
-fn complain(complained: &mut bool, result: io::Result<()>) {
-    match result {
-        Ok(()) => *complained = false,
-        Err(e) if !*complained => {
-            tracing::warn!(%e, "the log cannot be written");
-            *complained = true;
-        }
-        Err(_) => {}
+/// Writes what waits, beginning with `first`, up to the file: that a line fits the buffer says nothing of it.
+fn write_waiting(
+    out: &mut BufWriter<Box<dyn Write + Send>>,
+    path: &PathBuf,
+    first: LogItem,
+    entries: &Receiver<LogItem>,
+    counters: &Counters,
+) -> io::Result<()> {
+    let mut result = Ok(());
+    let mut next = Some(first);
+    while let Some(entry) = next {
+        let written = match entry {
+            LogItem::Line(line) => {
+                let written = out.write_all(line.as_bytes());
+                if written.is_err() {
+                    Counters::one(&counters.log_lines_lost);
+                }
+                written
+            }
+            LogItem::Reopen => {
+                let flushed = out.flush();
+                match open(path) {
+                    Ok(file) => *out = BufWriter::with_capacity(64 << 10, file),
+                    Err(e) => tracing::warn!(%e, "cannot reopen the log; the old one stays in use"),
+                }
+                flushed
+            }
+        };
+        result = result.and(written);
+        next = entries.try_recv().ok();
     }
+    result.and(out.flush())
 }
 
 /// The content of a line.
@@ -168,6 +183,7 @@ fn stamp(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     #[test]
@@ -208,5 +224,38 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
         assert_eq!(std::fs::read_to_string(dir.path().join("old")).unwrap(), "one\n");
         assert!(Log::open(dir.path().join("no/such"), Arc::default()).is_err());
+    }
+
+    struct Disk(Arc<AtomicBool>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match self.0.load(Ordering::Relaxed) {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(bytes.len()),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_fails_every_write_until_there_is_room_and_lost_lines_are_counted() {
+        let full = Arc::new(AtomicBool::new(true));
+        let (counters, (_sender, entries)) = (Counters::default(), bounded(1));
+        let mut out: BufWriter<Box<dyn Write + Send>> =
+            BufWriter::with_capacity(8, Box::new(Disk(Arc::clone(&full))));
+        let mut write = |text: &str| {
+            write_waiting(&mut out, &PathBuf::new(), LogItem::Line(text.into()), &entries, &counters)
+        };
+        assert!(write("kept\n").is_err());
+        assert!(write("too long\n").is_err());
+        assert!(write("\n").is_err());
+        assert_eq!(counters.log_lines_lost.load(Ordering::Relaxed), 1);
+        full.store(false, Ordering::Relaxed);
+        assert!(write("written\n").is_ok());
+        assert_eq!(counters.log_lines_lost.load(Ordering::Relaxed), 1);
     }
 }
