@@ -479,8 +479,7 @@ impl Wire {
 /// Bytes that were in memory and have left it.
 async fn anew(shared: Arc<Shared>, file: Arc<Opened>, span: Span) -> io::Result<Segment> {
     let Span { offset, len } = span;
-    let now = ClientDemand { deadline: Some(Instant::now()), ..ClientDemand::default() };
-    if fetch::bring_in(&shared, &file, span, now).await
+    if fetch::bring_in(&shared, &file, span).await
         && let Ready::Bytes(len) = ready(&file, offset, len)
     {
         return Ok(Segment::seen(file, offset, len));
