@@ -28,8 +28,9 @@ pub fn unavailable(why: TraceError) -> Fault {
     let instead = "next best: seekless watch DIR, then seekless run -- CMD";
     match why {
         TraceError::NotPermitted(what) => Fault::permission(
-            format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
-                + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
+            format!(
+                "observing needs root with CAP_BPF and CAP_PERFMON, and no kernel lockdown ({what}); {instead}"
+            ) + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
         ),
         TraceError::Missing(what) => Fault::missing(format!(
             "this kernel has no {what} (it takes Linux 6.11 with tracing, or 5.10 with BTF); {instead}"
