@@ -78,15 +78,6 @@ pub struct Failure {
     pub reason: String,
 }
 
-impl fmt::Display for Failure {
-    /// One line, whatever bytes the path has.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.path, self.reason)
-    }
-}
-
-impl Error for Failure {}
-
 /// Paths in, items out.
 ///
 /// Add paths until [`Set::is_full`], take items until there are none, add again. [`order`] does so for an
