@@ -27,9 +27,9 @@ use crate::tracepoint::{Field, TraceError, Tracefs, Tracepoint};
 use functions::Functions;
 use program::{By, Programs};
 
-/// Pages of the ring for each processor. 1 MiB holds 18,000 records, which a processor that only reads cached
-/// pages makes in 15 ms. At half, a reader of the ring that is late by as much loses events; at double, memory
-/// is held for nothing.
+/// Pages of the ring for each processor. 1 MiB holds 18,000 records, which a processor that only reads
+/// cached pages makes in 15 ms. At half, a reader of the ring that is late by as much loses events; at
+/// double, memory is held for nothing.
 const RING_PAGES: usize = 256;
 
 /// Maximum number of devices; each is compared at each event.

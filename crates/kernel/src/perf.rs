@@ -1,6 +1,6 @@
-//! Events of the kernel's tracepoints and probes (`perf_event_open`) that record nothing themselves: a program
-//! is attached to each ([`crate::bpf`]). The kernel closes it with its last descriptor, however the process
-//! ends.
+//! Events of the kernel's tracepoints and probes (`perf_event_open`) that record nothing themselves: a
+//! program is attached to each ([`crate::bpf`]). The kernel closes it with its last descriptor, however the
+//! process ends.
 
 use std::ffi::CStr;
 use std::io;
