@@ -274,7 +274,7 @@ mod tests {
         for shim in [&link, &open.join("libseekless.so")] {
             let fault = enable(&units, shim).unwrap_err();
             assert_eq!(fault.exit, Exit::Permission);
-            let part = format!("{} may be written by others", open.display());
+            let part = format!("{} may be written to by other users", open.display());
             assert!(fault.message.contains(&part) && !fault.message.contains('\n'), "{fault}");
             assert!(!units.exists(), "nothing is written");
         }

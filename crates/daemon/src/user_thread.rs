@@ -366,6 +366,11 @@ impl Body {
             if frame.carries_descriptor() != received.descriptor.is_some() {
                 return self.refuse(mark, RefuseReason::Descriptor, frame.kind());
             }
+            let for_trusted =
+                matches!(frame, Frame::PassAll { .. } | Frame::Release { .. } | Frame::TakeOver { .. });
+            if for_trusted && !lock(&self.front.shares).trusts(uid) {
+                return self.refuse(mark, RefuseReason::Permission, frame.kind());
+            }
             match (frame, received.descriptor) {
                 (Frame::Need(need), Some(fd)) => {
                     if client.is_waiting() {
@@ -409,9 +414,6 @@ impl Body {
                     self.front.count(|c| c.tracked_dropped += u64::from(!taken));
                 }
                 (Frame::PassAll { lease_ms }, _) => {
-                    if !lock(&self.front.shares).trusts(uid) {
-                        return self.refuse(mark, RefuseReason::Permission, frame.kind());
-                    }
                     self.front.shared.passing.lease(lease_ms, Instant::now());
                     self.front.rest();
                     let _ = client.send(frame);
@@ -423,19 +425,11 @@ impl Body {
                     let _ = client.send(Frame::Proof { digest: twinkey::proof(key, nonce) });
                 }
                 (Frame::Release { device }, _) => {
-                    if !lock(&self.front.shares).trusts(uid) {
-                        return self.refuse(mark, RefuseReason::Permission, frame.kind());
-                    }
                     self.front.engine.leave_and(device, move || {
                         let _ = client.send(Frame::Release { device });
                     });
                 }
-                (Frame::TakeOver { step, .. }, _) => {
-                    if !lock(&self.front.shares).trusts(uid) {
-                        return self.refuse(mark, RefuseReason::Permission, frame.kind());
-                    }
-                    self.front.wish(TakeOverWish { client, step });
-                }
+                (Frame::TakeOver { step, .. }, _) => self.front.wish(TakeOverWish { client, step }),
                 (Frame::FileSetAsk { window_bytes }, _) => {
                     if connection.file_set {
                         return self.refuse(mark, RefuseReason::Malformed, frame.kind());

@@ -19,11 +19,11 @@
 //! wrong bitrate does little harm: a client faster than it is followed at its own rate, and data is read
 //! early for a slower one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat, openat2,
-    readlinkat, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, makedev, open, openat2, stat,
+    statx,
 };
 use rustix::io::Errno;
 use seekless_base::{BITRATES_BYTES_MAX, BITRATES_MAX, Exit, Fault, Rate, name_from_text, name_to_text};
+use seekless_kernel::trust::is_only_ours;
 use seekless_policy::FileId;
 use serde::{Deserialize, Serialize};
 
@@ -56,9 +57,6 @@ const FROM_MEMORY: Duration = Duration::from_millis(1);
 
 /// Maximum length of such a sleep. A lookup may have waited in line, so its time does not show its cost.
 const SLEEP_MAX: Duration = Duration::from_millis(60);
-
-/// Maximum number of symlinks on the way to a table, as in the kernel.
-const LINKS_MAX: usize = 40;
 
 /// The state of the table of bitrates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -197,8 +195,8 @@ pub fn check_table(path: &Path) -> Result<(), Fault> {
     let name = name_to_text(path.as_os_str().as_bytes());
     let file = opened(path).map_err(|why| {
         let exit = match why {
-            Refusal::Io(Errno::NOENT) => Exit::Missing,
-            Refusal::Io(Errno::ACCESS | Errno::PERM) | Refusal::NotOurs(..) => Exit::Permission,
+            Refusal::Missing => Exit::Missing,
+            Refusal::Io(Errno::ACCESS | Errno::PERM) | Refusal::NotOurs(_) => Exit::Permission,
             Refusal::Io(_) => Exit::Failed,
             Refusal::Kind | Refusal::Size(_) => Exit::Usage,
         };
@@ -209,115 +207,45 @@ pub fn check_table(path: &Path) -> Result<(), Fault> {
 }
 
 /// Why a table is not read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Refusal {
+    #[error("there is no such file; `seekless-lab bitrates` writes one")]
+    Missing,
+    #[error("it cannot be opened: {0}")]
     Io(Errno),
+    #[error("it is not a regular file; name one")]
     Kind,
+    #[error("{0} bytes are more than the {BITRATES_BYTES_MAX} of a table; write a shorter one")]
     Size(u64),
-    /// Another user may write to it: the path, and the reason.
-    NotOurs(PathBuf, String),
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Refusal::Io(Errno::NOENT) => {
-                f.write_str("there is no such file; `seekless-lab bitrates` writes one")
-            }
-            Refusal::Io(error) => write!(f, "it cannot be opened: {error}"),
-            Refusal::Kind => f.write_str("it is not a regular file; name one"),
-            Refusal::Size(bytes) => {
-                write!(
-                    f,
-                    "{bytes} bytes are more than the {BITRATES_BYTES_MAX} of a table; write a shorter one"
-                )
-            }
-            Refusal::NotOurs(path, who) => {
-                let path = name_to_text(path.as_os_str().as_bytes());
-                write!(f, "{path} {who}, and root believes only what root alone can write; chown or chmod it")
-            }
-        }
-    }
+    /// Another user may write to it.
+    #[error("{0}, and root believes only what root alone can write; chown or chmod it")]
+    NotOurs(String),
 }
 
 impl From<Errno> for Refusal {
     fn from(error: Errno) -> Refusal {
-        Refusal::Io(error)
+        if error == Errno::NOENT { Refusal::Missing } else { Refusal::Io(error) }
     }
 }
 
 /// Opens the table. Root opens only a table that no other user can write to or replace.
 fn opened(path: &Path) -> Result<File, Refusal> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let fd = match rustix::process::geteuid().is_root() {
-        true => {
-            // Checked before it is opened, because opening a device or a FIFO may have side effects.
-            let place = owned_by_root(path)?;
-            open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty())?
-        }
-        false => open(path, flags, Mode::empty())?,
-    };
-    let about = fstat(&fd)?;
-    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+    // Checked before it is opened, because opening a device or a FIFO may have side effects.
+    let regular = |about: &Stat| FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+    if !regular(&stat(path)?) {
         return Err(Refusal::Kind);
     }
+    if rustix::process::geteuid().is_root() {
+        is_only_ours(path).map_err(Refusal::NotOurs)?;
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = open(path, flags, Mode::empty())?;
+    let about = fstat(&fd)?;
     match u64::try_from(about.st_size).unwrap_or(0) {
+        _ if !regular(&about) => Err(Refusal::Kind),
         size if size > BITRATES_BYTES_MAX => Err(Refusal::Size(size)),
         _ => Ok(File::from(fd)),
     }
-}
-
-/// Walks to a file one path component at a time. Every folder, every symlink and the file itself must belong
-/// to root, and no other user may write to them. A sticky folder like `/tmp`, in which users can rename only
-/// their own files, is accepted.
-fn owned_by_root(path: &Path) -> Result<OwnedFd, Refusal> {
-    let absolute = std::path::absolute(path).map_err(|_| Refusal::Io(Errno::NOENT))?;
-    let names =
-        |path: &Path| -> VecDeque<OsString> { path.components().map(|c| c.as_os_str().to_owned()).collect() };
-    let mut left = names(&absolute);
-    let (mut at, mut here) = (open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, PathBuf::from("/"));
-    let mut links = 0;
-    while let Some(name) = left.pop_front() {
-        let fd = openat(&at, &*name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let (about, kind) = kind_of(fd.as_fd())?;
-        let place = here.join(&name);
-        if about.st_uid != 0 {
-            return Err(Refusal::NotOurs(place, format!("belongs to user {}", about.st_uid)));
-        }
-        let written = about.st_mode & 0o022 != 0;
-        match kind {
-            FileType::Symlink if links < LINKS_MAX => {
-                links += 1;
-                let target = readlinkat(&fd, c"", Vec::new())?;
-                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-                if target.is_absolute() {
-                    here = PathBuf::from("/");
-                    at = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-                }
-                let mut names = names(&target);
-                names.append(&mut left);
-                left = names;
-            }
-            FileType::Symlink => return Err(Refusal::Io(Errno::LOOP)),
-            FileType::Directory if written && about.st_mode & 0o1000 == 0 => {
-                return Err(Refusal::NotOurs(place, "may be written to by other users".into()));
-            }
-            FileType::Directory => (at, here) = (fd, place),
-            FileType::RegularFile if written => {
-                return Err(Refusal::NotOurs(place, "may be written to by other users".into()));
-            }
-            FileType::RegularFile if left.is_empty() => return Ok(fd),
-            FileType::RegularFile => return Err(Refusal::Io(Errno::NOTDIR)),
-            _ => return Err(Refusal::Kind),
-        }
-    }
-    // The path ends at a folder.
-    Err(Refusal::Kind)
-}
-
-fn kind_of(fd: BorrowedFd<'_>) -> Result<(Stat, FileType), Errno> {
-    let about = fstat(fd)?;
-    Ok((about, FileType::from_raw_mode(about.st_mode)))
 }
 
 /// One reading of a table.

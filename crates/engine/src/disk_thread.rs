@@ -186,10 +186,8 @@ impl DiskLoop {
         let Ask { on_answer, answer_is_read, .. } = ask;
         let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read };
         self.pending.insert(id, pending);
-        let deadline = ask.demand.deadline.map(|at| self.at(at));
-        let ClientDemand { bitrate, file_set, random, io, .. } = ask.demand;
-        let bitrate = bitrate.or_else(|| self.bitrates.of(file));
-        let demand = Demand { deadline, bitrate, file_set, random, io, ..Demand::default() };
+        let ClientDemand { file_set, random, io } = ask.demand;
+        let demand = Demand { bitrate: self.bitrates.of(file), file_set, random, io, ..Demand::default() };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use seekless_base::wants::{CallKind, DoorLimits};
@@ -46,14 +45,9 @@ impl ResidentRange<'_> {
     }
 }
 
-/// When, how fast and for whom bytes are needed, as far as a door knows. By default nothing is known.
+/// How and for whom bytes are needed, as far as a door knows. By default nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientDemand {
-    /// When the bytes should be in memory.
-    pub deadline: Option<Instant>,
-    /// Bytes a second at which they are played. The engine itself looks up the table of bitrates
-    /// ([`crate::Engine::bitrate`]).
-    pub bitrate: Option<u64>,
     /// A file set asks ([`seekless_policy::Demand::file_set`]). [`crate::Engine::took`] ends the request.
     pub file_set: bool,
     /// The reader announced random reads ([`seekless_policy::Demand::random`]).

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use seekless_policy::{FileId, IoPriority, RequestId};
+use seekless_policy::{IoPriority, RequestId};
 
 use crate::bitrates::{BitratesReport, Table};
 use crate::devices::{Devices, SharedDevices};
@@ -98,12 +98,6 @@ impl Engine {
     pub fn close(&self) {
         let stop = lock(&self.shared.devices).close();
         stop();
-    }
-
-    /// Bytes a second at which a file is played: configured, else from the table of bitrates.
-    pub fn bitrate(&self, file: FileId) -> Option<u64> {
-        let configured = self.shared.settings.policy.bitrate;
-        configured.or_else(|| lock(&self.shared.devices).all.bitrates.of(file))
     }
 
     /// The I/O priority of a process or thread (0: not known), as a client's demand has it. Never waits: a

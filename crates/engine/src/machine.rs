@@ -17,6 +17,7 @@ use seekless_kernel::memory::{page_cache_limit, page_cache_room, pressure, swapp
 use seekless_policy::memory::REPORT_EVERY;
 use seekless_policy::pool::{MemoryUse, Pool};
 use seekless_policy::{Event, FileId, MemoryLimit};
+use smart_default::SmartDefault;
 
 use crate::disk_thread::DiskLoop;
 
@@ -31,17 +32,12 @@ pub fn page_cache() -> Option<Bytes> {
 }
 
 /// The memory that all disks share.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(crate) struct SharedMemory {
     pool: Mutex<Pool<u64>>,
+    #[default(Instant::now())]
     began: Instant,
     disks: AtomicU64,
-}
-
-impl Default for SharedMemory {
-    fn default() -> SharedMemory {
-        SharedMemory { pool: Mutex::default(), began: Instant::now(), disks: AtomicU64::new(0) }
-    }
 }
 
 impl SharedMemory {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seekless_policy::{Config, Mode};
+use smart_default::SmartDefault;
 
 use crate::decisions::DecisionLog;
 use crate::kind::{KindReport, Kinds};
@@ -14,7 +15,7 @@ use crate::kind::{KindReport, Kinds};
 const SURVEY_MAX: Duration = Duration::from_secs(2);
 
 /// Settings of an engine, constant while it runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, SmartDefault)]
 pub struct Settings {
     /// Settings of each disk's policy.
     pub policy: Config,
@@ -27,26 +28,12 @@ pub struct Settings {
     /// The table of bitrates, if there is one.
     pub bitrates: Option<PathBuf>,
     /// Where measured profiles and remembered sizes are kept.
+    #[default(seekless_kernel::identity::profiles_dir())]
     pub profiles: PathBuf,
     /// The kinds of disks, as far as known in this process.
     pub kinds: Arc<Kinds>,
     /// The decision log, if there is one.
     pub decisions: Option<Arc<DecisionLog>>,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            policy: Config::default(),
-            single_queue: false,
-            include_ssd: false,
-            metadata: Vec::new(),
-            bitrates: None,
-            profiles: seekless_kernel::identity::profiles_dir(),
-            kinds: Arc::default(),
-            decisions: None,
-        }
-    }
 }
 
 impl Settings {

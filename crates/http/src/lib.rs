@@ -8,7 +8,6 @@
 //! Must not know: shim, vdisk, sim, daemon, lab, load.
 
 pub mod cli;
-pub mod cmcd;
 pub mod conditional;
 pub mod content_type;
 pub mod digest;

@@ -247,44 +247,6 @@ fn cold_files_come_whole_too() {
     }
 }
 
-/// What a player says of its playback reaches the disk's queue.
-#[test]
-fn the_engine_hears_of_deadline_and_bitrate() {
-    use seekless_policy::decisions::{Entry, Line};
-    use seekless_policy::{Demand, Event};
-    let site = Site::on_disk();
-    site.film("f", 2_000_000);
-    let path = site.dir.path().join("decisions");
-    let mut own = settings(&site.root);
-    own.engine.include_ssd = true;
-    own.engine.decisions = Some(seekless_engine::DecisionLog::create(&path, 1 << 20).unwrap().into());
-    let server = Server::start(own).unwrap();
-    let forgotten = site.forget("f");
-    let cmcd = [("Range", "bytes=0-99999"), ("CMCD-Object", "br=800"), ("CMCD-Request", "dl=1500")];
-    get(server.address(), "/f", &cmcd);
-    site.forget("f");
-    get(server.address(), "/f", &[("Range", "bytes=0-99999")]);
-    server.stop();
-    let text = fs::read_to_string(&path).unwrap();
-    let lines = text.lines().filter_map(|l| l.parse::<Line>().ok());
-    let asked: Vec<_> = lines
-        .filter_map(|line| match line.entry {
-            Entry::Event(Event::Request(request)) => Some((line.at, request.demand)),
-            _ => None,
-        })
-        .collect();
-    if !forgotten || asked.len() < 2 {
-        return println!("skipped: nothing leaves memory here");
-    }
-    let (at, Demand { deadline: Some(deadline), bitrate: Some(100_000), .. }) = asked[0] else {
-        panic!("{asked:?}")
-    };
-    // 1.5 s from the request on; the disk's reader hears of it a little later.
-    let left_ms = deadline.since(at).as_millis_f64();
-    assert!(0.0 < left_ms && left_ms <= 1500.0, "{asked:?}");
-    assert_eq!(asked.last().unwrap().1, Demand::default(), "{asked:?}");
-}
-
 /// A client that reads slowly makes the server wait; meanwhile what it waits to send leaves memory.
 #[test]
 fn what_leaves_memory_while_a_client_is_slow_is_brought_in_again() {

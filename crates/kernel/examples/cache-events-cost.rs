@@ -52,11 +52,10 @@ fn main() {
     let arms = [
         ("without", None),
         ("by programs", Some(Attachment::Programs)),
-        ("by samples", Some(Attachment::Samples)),
         ("by entries", Some(Attachment::Entries)),
         ("by probes", Some(Attachment::Probes)),
     ];
-    let mut microseconds = [const { Vec::new() }; 5];
+    let mut microseconds = [const { Vec::new() }; 4];
     for _ in 0..rounds {
         for ((_, attachment), into) in arms.iter().zip(&mut microseconds) {
             into.push(match attachment {

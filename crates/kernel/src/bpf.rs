@@ -71,6 +71,9 @@ pub enum Call {
     PidTgid = 14,
     /// Copies R2 bytes from the address R3 in the kernel to R1; puts zeros there if nothing can be read.
     ReadKernel = 113,
+    /// Writes the same as eight bytes to R3 (R4 is 8), as in the process namespace with device R1 and inode
+    /// R2; zeros if the thread is in another, also in one below it.
+    IdsInNamespace = 120,
     /// Writes a record of R3 bytes from R2 into the ring R1; R4 says whether to wake the ring's reader.
     /// Returns 0, or an error if the ring is full.
     Output = 130,
@@ -216,6 +219,12 @@ impl Assembler {
     /// `to` = the address of a counter.
     pub fn counter(&mut self, to: Register, counter: &Counter) {
         self.wide(to, 2, counter.fd.as_raw_fd());
+    }
+
+    /// `to = value`, for any value.
+    pub fn set_wide(&mut self, to: Register, value: u64) {
+        self.push(0x18, to, 0, 0, value as i32);
+        self.code.push(Instruction { value: (value >> 32) as i32, ..Instruction::default() });
     }
 
     fn wide(&mut self, to: Register, kind: u8, value: i32) {

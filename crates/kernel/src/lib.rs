@@ -23,7 +23,7 @@ pub mod lsm;
 mod mapping;
 pub mod memory;
 pub mod peer;
-pub mod perf;
+mod perf;
 pub mod power;
 pub mod prefetch;
 pub mod queue;

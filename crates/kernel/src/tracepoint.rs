@@ -116,19 +116,6 @@ pub struct Field {
     pub size: usize,
 }
 
-impl Field {
-    /// The field's value in a record, as an unsigned number. `None` if the record is too short.
-    pub fn read(self, record: &[u8]) -> Option<u64> {
-        let bytes = record.get(self.offset..self.offset.checked_add(self.size)?)?;
-        Some(match *bytes {
-            [a] => u64::from(a),
-            [a, b] => u64::from(u16::from_ne_bytes([a, b])),
-            [a, b, c, d] => u64::from(u32::from_ne_bytes([a, b, c, d])),
-            _ => u64::from_ne_bytes(bytes.first_chunk().copied()?),
-        })
-    }
-}
-
 impl Tracepoint {
     /// Parses the kernel's description: `ID: 599`, then one `field:TYPE NAME; offset:8; size:8; signed:0;` a
     /// line.
@@ -176,10 +163,6 @@ mod tests {
         assert_eq!(point.field("s_dev"), Some(Field { offset: 16, size: 4 }));
         assert_eq!(point.field("name[16]"), None, "a text is no number");
         assert_eq!(point.field("index"), None);
-        let mut record = [0u8; 20];
-        record[8..16].copy_from_slice(&7u64.to_ne_bytes());
-        assert_eq!(point.field("i_ino").and_then(|f| f.read(&record)), Some(7));
-        assert_eq!(point.field("i_ino").and_then(|f| f.read(&record[..15])), None, "a record cut short");
     }
 
     #[test]

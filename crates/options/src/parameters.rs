@@ -7,6 +7,7 @@ use seekless_policy::Config;
 use seekless_policy::sizing::competitive::Start;
 use seekless_policy::sizing::controller::{AdjustBy, Params};
 use serde::Deserialize;
+use smart_default::SmartDefault;
 
 use crate::policy::PREFETCH_MAX;
 use crate::preset::Values;
@@ -41,7 +42,7 @@ pub struct Parameters {
 }
 
 /// The values of the parameters.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct ParameterValues {
     /// First automatic size, 4KiB to --size-max. None: the size last used on that disk, else from its
@@ -51,24 +52,31 @@ pub(crate) struct ParameterValues {
     pub(crate) adjust_by: Option<AdjustBy>,
     /// Time between two adjustments, 1ms to 24h.
     #[serde(deserialize_with = "parsed")]
+    #[default(Params::default().adjust_interval)]
     adjust_interval: Nanos,
     /// Change of the size at an adjustment, 4KiB to 1GiB.
+    #[default(Params::default().step_size)]
     step_size: Bytes,
     /// Part by which stored scores shrink at a minimum, 0 to 0.99.
+    #[default(Params::default().score_deflation_factor)]
     score_deflation_factor: f64,
     /// Part of the time that the disk must be busy for the size to change, 0 to 1.
+    #[default(Params::default().adjust_busy)]
     adjust_busy: f64,
     /// Bytes evicted before use, as a part of the bytes requested, above which the time to eviction sets the
     /// size, 0 to 100.
+    #[default(Params::default().adjust_evict)]
     adjust_evict: f64,
     /// With --prefetch competitive: begin each stream with 16 pages and double them, as the paper does,
     /// instead of reading the whole length at once.
     slow_start: bool,
     /// Reads in flight on one disk, 1 to 64: 1 is strictly serial; from 2 on the next read is submitted
     /// shortly before the last one ends.
+    #[default(1)]
     in_flight: u32,
     /// With in-flight 2 or more: submit the next read when this many bytes of the last are missing, at most
     /// 1GiB.
+    #[default(Bytes::kib(256))]
     overlap: Bytes,
     /// Answer at the end of the whole read, as the paper does, instead of when the requested bytes have
     /// arrived. None: the preset's.
@@ -78,27 +86,6 @@ pub(crate) struct ParameterValues {
     /// With --mode prefetch, the shim reads the longer range by a call of its own, as Libception's does,
     /// instead of asking the kernel to read ahead. The driver has it.
     pub(crate) preads: bool,
-}
-
-impl Default for ParameterValues {
-    fn default() -> ParameterValues {
-        let table2 = Params::default();
-        ParameterValues {
-            start_size: None,
-            adjust_by: None,
-            adjust_interval: table2.adjust_interval,
-            step_size: table2.step_size,
-            score_deflation_factor: table2.score_deflation_factor,
-            adjust_busy: table2.adjust_busy,
-            adjust_evict: table2.adjust_evict,
-            slow_start: false,
-            in_flight: 1,
-            overlap: Bytes::kib(256),
-            answer_late: None,
-            single_queue: None,
-            preads: false,
-        }
-    }
 }
 
 fn known(word: &str) -> Result<String, String> {

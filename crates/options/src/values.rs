@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use seekless_base::{Nanos, share};
 use seekless_policy::{DEFAULT_WRITERS, WRITERS_MAX};
+use smart_default::SmartDefault;
 
 /// `on` or `off`.
 ///
@@ -51,14 +52,8 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Least part of a disk's time for writes while they wait; `None` is `off`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Writers(pub Option<f64>);
-
-impl Default for Writers {
-    fn default() -> Writers {
-        Writers(Some(DEFAULT_WRITERS))
-    }
-}
+#[derive(Clone, Copy, Debug, PartialEq, SmartDefault)]
+pub struct Writers(#[default(Some(DEFAULT_WRITERS))] pub Option<f64>);
 
 impl FromStr for Writers {
     type Err = String;

@@ -251,13 +251,7 @@ impl<C: Consumer> Ahead<C> {
         let bytes = all.iter().map(|stretch| stretch.len).sum();
         let (mut len, mut reserved) = self.room_for(bytes);
         while !self.window.reserve(reserved) {
-            match self.under_way.is_empty() {
-                false => self.complete_next()?,
-                true => {
-                    self.consumer.wait()?;
-                    self.taken();
-                }
-            }
+            self.make_room()?;
             // The window may have shrunk meanwhile.
             (len, reserved) = self.room_for(bytes);
         }
@@ -324,13 +318,7 @@ impl<C: Consumer> Ahead<C> {
         while let Some(daemon) = &self.daemon
             && self.added() >= daemon.ranges_max
         {
-            match self.under_way.is_empty() {
-                false => self.complete_next()?,
-                true => {
-                    self.consumer.wait()?;
-                    self.taken();
-                }
-            }
+            self.make_room()?;
         }
         let Some(daemon) = &self.daemon else { return Ok(None) };
         let number = self.next_number;
@@ -340,6 +328,16 @@ impl<C: Consumer> Ahead<C> {
         }
         self.next_number = number.wrapping_add(1);
         Ok(Some(number))
+    }
+
+    /// Hands on a file, or waits until the consumer has taken more.
+    fn make_room(&mut self) -> Result<(), Gone> {
+        if !self.under_way.is_empty() {
+            return self.complete_next();
+        }
+        self.consumer.wait()?;
+        self.taken();
+        Ok(())
     }
 
     /// Number of ranges that the daemon has and the consumer has not taken.

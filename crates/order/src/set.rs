@@ -4,7 +4,6 @@
 //! caller. It knows the caller's progress from the items that the caller has taken.
 
 use std::collections::VecDeque;
-use std::error::Error;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::{fs, io, vec};
 
 use seekless_kernel::prefetch::Steps;
+use smart_default::SmartDefault;
 
 use crate::ahead::{Ahead, AheadSummary, Consumer, Gone, ReadBy, WAITING_MAX, Wanted};
 use crate::batch::{self, BATCH_PATHS, Batch};
@@ -28,35 +28,26 @@ use crate::walk::{List, as_path};
 pub const WINDOW: u64 = 64 << 20;
 
 /// Options of a set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, SmartDefault)]
 pub struct Options {
     /// Maximum bytes that are read ahead and that the caller has not taken. Cut to half of the memory that
     /// this process may fill. 0: nothing is read ahead.
+    #[default(WINDOW)]
     pub window: u64,
     /// Longest range, in bytes. A longer file comes as several items, one range after the other. 0: every
     /// file is one item. Ranges let a file that is larger than the window be read ahead to its end.
     pub range_max: u64,
     /// What to sort by.
+    #[default(By::Address)]
     pub by: By,
     /// Replace a folder by the regular files below it. Symlinks below it are not followed.
     pub folders: bool,
     /// Maximum number of paths that are sorted together, which bounds memory. At least 1.
+    #[default(BATCH_PATHS)]
     pub batch: u32,
     /// Let a daemon of Seekless read, if one answers. Otherwise this process reads.
+    #[default(true)]
     pub daemon: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            window: WINDOW,
-            range_max: 0,
-            by: By::Address,
-            folders: false,
-            batch: BATCH_PATHS,
-            daemon: true,
-        }
-    }
 }
 
 /// The next file, or range of a file.
@@ -77,23 +68,15 @@ pub struct Item {
 }
 
 /// A path that cannot be ordered: it does not exist, is a loop of symlinks, or is neither a file nor a
-/// folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// folder. In one line, whatever bytes the path has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path:?}: {reason}")]
 pub struct Failure {
     /// The path.
     pub path: PathBuf,
     /// The reason, in a few words.
     pub reason: String,
 }
-
-impl fmt::Display for Failure {
-    /// One line, whatever bytes the path has.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.path, self.reason)
-    }
-}
-
-impl Error for Failure {}
 
 /// Paths in, items out.
 ///

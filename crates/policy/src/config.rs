@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use seekless_base::wants::DoorLimits;
 use seekless_base::{Bytes, Lba, Nanos, words};
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::constants::Constants;
 use crate::drops;
@@ -134,7 +135,7 @@ impl core::fmt::Display for LongestWait {
 }
 
 /// Settings of reading ahead.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct AheadConfig {
     /// How streams are recognised.
@@ -144,46 +145,41 @@ pub struct AheadConfig {
     pub budget: Option<Bytes>,
     /// Added to twice the backlog of the disk to start a read early enough. It covers a burst of another
     /// stream and the jitter of the client.
+    #[default(Nanos::from_secs(1))]
     pub slack: Nanos,
     /// Maximum time that a client waits because pieces are long.
+    #[default(LongestWait::Auto)]
     pub longest_wait: LongestWait,
     /// Read for all streams at once, as much as the budget holds, and then not until one of them is about to
     /// run dry, so that the disk may stop meanwhile.
     pub quiet: bool,
     /// Maximum number of files kept open for their streams. A driver that has many descriptors sets more.
+    #[default(2048)]
     pub files_max: usize,
-}
-
-impl Default for AheadConfig {
-    fn default() -> AheadConfig {
-        AheadConfig {
-            streams: StreamConfig::default(),
-            budget: None,
-            slack: Nanos::from_secs(1),
-            longest_wait: LongestWait::Auto,
-            quiet: false,
-            files_max: 2048,
-        }
-    }
 }
 
 /// Settings of one engine. [`Config::normalised`] brings values into range instead of refusing them, because
 /// a policy must stay bounded with any input.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// What the engine does.
+    #[default(Mode::Both)]
     pub mode: Mode,
     /// The order of the queue.
+    #[default(OrderKind::Sweep)]
     pub order: OrderKind,
     /// How far a read is extended, counted from its first byte, with fixed sizing. One page to `read_max`.
+    #[default(DEFAULT_PREFETCH)]
     pub prefetch: Bytes,
     /// The algorithm for the prefetch size, in modes that prefetch.
+    #[default(Sizing::Fixed)]
     pub sizing: Sizing,
     /// Start value of an automatic size; `None`: derived from the disk's profile and the memory
     /// ([`crate::sizing::start_size`]).
     pub start_size: Option<Bytes>,
     /// How the size is scaled for streams below the highest bitrate.
+    #[default(BitrateRule::Same)]
     pub scale: BitrateRule,
     /// Whether an observed bitrate counts for that when none was given. An observed bitrate may be wrong by a
     /// factor of two.
@@ -199,10 +195,13 @@ pub struct Config {
     pub constants: Constants,
     /// Maximum length of one read, and of the part of a request that is served; the caller reads the rest
     /// itself. 1 page to 1 GiB.
+    // Four times the paper's prefetch size, so that one read() of several MiB is still one piece.
+    #[default(Bytes::mib(8))]
     pub read_max: Bytes,
     /// Pieces in flight on each part of the device in the serialising modes: 1 for one spindle, more for a
     /// set of spindles behind one address space. 1 to 64. With two, a single spindle seeks between them; with
     /// one, a set leaves spindles idle.
+    #[default(1)]
     pub in_flight: usize,
     /// Whether this number is found by trial while the device is busy ([`crate::profile::LoadTrial`]),
     /// until [`crate::Event::InFlight`] gives it. Only in the serialising modes.
@@ -213,75 +212,51 @@ pub struct Config {
     /// Number of reads that may overlap in the serialising modes; 1 is strictly serial. With 2 or more, the
     /// next read beyond `in_flight` is submitted once at most `overlap` bytes of each read in flight are
     /// missing.
+    // Strictly serial. With two, the drive interleaves the pieces where they meet, which costs more
+    // than the gap between two pieces.
+    #[default(1)]
     pub reads_in_flight: usize,
     /// See `reads_in_flight`. Large enough that the next command is queued before the last one of the piece
     /// ends, small enough that scheduler and drive have nothing to interleave.
+    // If `reads_in_flight` is 2, this is about 2 ms of media time.
+    #[default(Bytes::kib(256))]
     pub overlap: Bytes,
     /// Number of small reads in flight on each part of the device in the serialising modes, of at most
     /// [`SMALL_READS`] bytes in all and a quarter of that each. None takes long, and the drive orders them
     /// better than a sweep because it knows its rotation. 1 to 64.
+    // As in the papers.
+    #[default(1)]
     pub small_in_flight: usize,
     /// Maximum number of waiting requests, and of queued pieces. At least 1.
+    // The default number of shims of a daemon. With fewer, clients that return all at once pass, and
+    // make the disk seek.
+    #[default(4096)]
     pub queue_max: usize,
     /// Whether to answer as soon as the requested bytes are in memory. Otherwise at the end of the whole
     /// read, as \[L\] does.
+    #[default(true)]
     pub answer_early: bool,
     /// Minimum share of the disk's time for file sets while they wait for it, 0 to 1
     /// ([`crate::Demand::file_set`]).
+    #[default(DEFAULT_SHARE)]
     pub share: f64,
     /// Minimum share of the disk's time for writes while they wait for it, 0 to [`WRITERS_MAX`]
     /// ([`crate::Event::Writes`]). `None`: reads take no account of writes. Only in the serialising modes.
+    #[default(Some(DEFAULT_WRITERS))]
     pub writers: Option<f64>,
     /// Settings of reading ahead: follow streams through reads that hit, and queue their next pieces with
     /// deadlines. Only in mode `both`. `None` reads on a miss only, as the papers do.
     pub ahead: Option<AheadConfig>,
     /// A request that has waited this long is answered `Pass(TooLate)`, whatever the disk does.
+    // Longer than a sweep over all pieces of a server just restarted, and shorter than the shim's own
+    // timeout (60 s).
+    #[default(Nanos::from_secs(55))]
     pub wait_max: Nanos,
     /// Give up after this long without disk progress; callers then read for themselves. While reads arrive, a
     /// caller should wait: on its own it reads 128 KiB at a time and makes the disk seek for all others.
+    // Long enough for a disk's error recovery.
+    #[default(Nanos::from_secs(30))]
     pub stall_max: Nanos,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            mode: Mode::Both,
-            order: OrderKind::Sweep,
-            prefetch: DEFAULT_PREFETCH,
-            sizing: Sizing::Fixed,
-            start_size: None,
-            scale: BitrateRule::Same,
-            scale_by_observed: false,
-            bitrate: None,
-            profile: None,
-            memory: MemoryLimit::default(),
-            constants: Constants::default(),
-            // Four times the paper's prefetch size, so that one read() of several MiB is still one piece.
-            read_max: Bytes::mib(8),
-            // Strictly serial. With two, the drive interleaves the pieces where they meet, which costs more
-            // than the gap between two pieces.
-            reads_in_flight: 1,
-            in_flight: 1,
-            find_in_flight: false,
-            parts: Vec::new(),
-            // If `reads_in_flight` is 2, this is about 2 ms of media time.
-            overlap: Bytes::kib(256),
-            // As in the papers.
-            small_in_flight: 1,
-            // The default number of shims of a daemon. With fewer, clients that return all at once pass, and
-            // make the disk seek.
-            queue_max: 4096,
-            answer_early: true,
-            share: DEFAULT_SHARE,
-            writers: Some(DEFAULT_WRITERS),
-            ahead: None,
-            // Longer than a sweep over all pieces of a server just restarted, and shorter than the shim's own
-            // timeout (60 s).
-            wait_max: Nanos::from_secs(55),
-            // Long enough for a disk's error recovery.
-            stall_max: Nanos::from_secs(30),
-        }
-    }
 }
 
 impl Config {

@@ -8,53 +8,47 @@
 
 use seekless_base::Nanos;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 /// The constants. Times are in seconds, sizes in bytes, shares within 0 to 1 unless stated otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constants {
     /// Most queued read-ahead pieces. A new miss may wait a whole sweep over them; with fewer, the sweep has
     /// less to order.
+    #[default(16)]
     pub queue_ahead: u64,
     /// Length of the pieces that the automatic wait allows to everybody, in units of what the disk transfers
     /// in one switch. At half, a tenth less is read. At double, most clients wait longer than for the
     /// kernel's own read-ahead of 2,560 KiB.
+    #[default(6.0)]
     pub wait_depths: f64,
     /// While everybody still has a turn within this time, pieces may be twice that length. Users keep their
     /// train of thought for about a second (Nielsen, "Usability Engineering", 1993, section 5.5). At half,
     /// twice as many machines with few readers fall behind the best-tuned kernel. At double, twice as many
     /// have a client that waits longer than with it.
+    #[default(1.0)]
     pub wait_unnoticed_s: f64,
     /// A stream silent for this long may have lost its client. Nothing is read ahead for it until it reads
     /// again. Longer than a player's ten-second segment (\[A\] 6.2, \[L\] 4), and longer than a read whose
     /// end is not reported: a socket takes the rest of a `sendfile` as its client makes room.
+    #[default(12.0)]
     pub quiet_s: f64,
     /// Up to this many budgets of unread bytes, a blocked client is served its whole piece; beyond, half of
     /// it.
+    #[default(1.2)]
     pub blocked_over_budget: f64,
     /// Share of the memory that may hold fetched and unread bytes. The rest is for bytes in flight and bytes
     /// that servers read twice.
+    #[default(0.8)]
     pub budget_share: f64,
     /// The assumed memory shrinks by this share when bytes that should have been kept were evicted.
+    #[default(0.1)]
     pub budget_step: f64,
     /// Share of the streams that may exceed what counts as the highest bitrate. It keeps one download from
     /// making every other piece small.
+    #[default(0.05)]
     pub bitrate_outliers: f64,
-}
-
-impl Default for Constants {
-    fn default() -> Constants {
-        Constants {
-            queue_ahead: 16,
-            wait_depths: 6.0,
-            wait_unnoticed_s: 1.0,
-            quiet_s: 12.0,
-            blocked_over_budget: 1.2,
-            budget_share: 0.8,
-            budget_step: 0.1,
-            bitrate_outliers: 0.05,
-        }
-    }
 }
 
 impl Constants {

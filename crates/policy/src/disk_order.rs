@@ -1,6 +1,7 @@
 //! Whether files are already read in the order of the disk, which needs no help.
 
 use seekless_base::SECTOR_BYTES;
+use smart_default::SmartDefault;
 
 /// The score of readers that are always in disk order.
 const CERTAIN: u32 = 256;
@@ -22,29 +23,21 @@ const NEAR_MAX: u64 = (512 << 10) / SECTOR_BYTES;
 const NEAR_MIN: u64 = (16 << 10) / SECTOR_BYTES;
 
 /// The places where files were read last, and how often the next file lay just behind one of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, SmartDefault)]
 pub(crate) struct DiskOrder {
     /// Start and end of the files read last, the latest first. A file right behind another replaces its
     /// entry.
+    #[default([(u64::MAX, u64::MAX); PLACES])]
     last: [(u64, u64); PLACES],
     /// The lowest and the highest sector read.
+    #[default((u64::MAX, 0))]
     span: (u64, u64),
-    /// How often a file lay just behind one of those, out of [`CERTAIN`].
+    /// How often a file lay just behind one of those, out of [`CERTAIN`]. At first nothing is known, so the
+    /// next file decides.
+    #[default(CERTAIN / 2 - 1)]
     score: u32,
     /// Number of files that lie apart and come after unreported reads; they show nothing.
     unreported: usize,
-}
-
-impl Default for DiskOrder {
-    fn default() -> DiskOrder {
-        // Nothing is known, so the next file decides.
-        DiskOrder {
-            last: [(u64::MAX, u64::MAX); PLACES],
-            span: (u64::MAX, 0),
-            score: CERTAIN / 2 - 1,
-            unreported: 0,
-        }
-    }
 }
 
 impl DiskOrder {

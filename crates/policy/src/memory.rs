@@ -23,6 +23,7 @@ use alloc::collections::VecDeque;
 
 use seekless_base::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::AheadConfig;
 use crate::constants::Constants;
@@ -52,19 +53,14 @@ const FILL_MIN: f64 = 0.125;
 pub(crate) const FREED_AT_ONCE: f64 = 1.0 / 32.0;
 
 /// The machine's memory as the driver sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryLimit {
     /// Bytes of page cache available to the servers of this disk and the engine together ([`crate::pool`]).
+    #[default(Bytes::mib(1536))]
     pub bytes: Bytes,
     /// Whether tasks wait for memory at present.
     pub tasks_wait: bool,
-}
-
-impl Default for MemoryLimit {
-    fn default() -> MemoryLimit {
-        MemoryLimit { bytes: Bytes::mib(1536), tasks_wait: false }
-    }
 }
 
 /// Sums of what the engine has seen of its disk so far.

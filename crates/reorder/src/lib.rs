@@ -46,6 +46,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use seekless_base::Bytes;
+use smart_default::SmartDefault;
 
 pub use circus::Circus;
 pub use client::Role;
@@ -73,51 +74,44 @@ pub enum Selection {
 }
 
 /// Parameters, named as in the paper.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, SmartDefault)]
 pub struct Config {
     /// Order of blocks.
+    #[default(Selection::Circus)]
     pub selection: Selection,
     /// Block size: the unit of choice, of memory and of sending. Used only to turn the sizes below into
     /// blocks.
+    // \[X\] 5.5: block, queue, threshold and region as in the paper's study; leapfront distance equal
+    // to the active length.
+    #[default(Bytes::kib(64))]
     pub block: Bytes,
     /// Active length: how much of each file is kept between the frontrunner and the last follower.
+    #[default(Bytes::mib(16))]
     pub region: Bytes,
     /// Client threshold: a client with at least this share of the file's blocks, 0 to 1, is independent.
+    #[default(0.75)]
     pub threshold: f64,
     /// Leapfront distance over active length.
+    #[default(1.0)]
     pub leapfront: f64,
     /// Queue length limit, blocks a client, at least 1.
+    #[default(5)]
     pub queue: usize,
     /// Memory for blocks, including those being read or sent. At least one block.
+    // The paper's server had 256 MB in all, its processes included.
+    #[default(Bytes::mib(128))]
     pub memory: Bytes,
     /// Bytes of one read: a read includes the following blocks up to this size, as long as its client needs
     /// them. Equal to `block` in the paper; larger values help if a seek costs as much as megabytes.
+    #[default(Bytes::kib(64))]
     pub read: Bytes,
     /// Maximum number of reads in progress, at least 1.
+    // Enough for a drive to choose from. With one block each, they take it a fraction of a second.
+    #[default(8)]
     pub reads_in_flight: usize,
     /// Maximum number of downloads; more are refused.
+    #[default(16_384)]
     pub clients_max: usize,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            selection: Selection::Circus,
-            // \[X\] 5.5: block, queue, threshold and region as in the paper's study; leapfront distance equal
-            // to the active length.
-            block: Bytes::kib(64),
-            region: Bytes::mib(16),
-            threshold: 0.75,
-            leapfront: 1.0,
-            queue: 5,
-            // The paper's server had 256 MB in all, its processes included.
-            memory: Bytes::mib(128),
-            read: Bytes::kib(64),
-            // Enough for a drive to choose from. With one block each, they take it a fraction of a second.
-            reads_in_flight: 8,
-            clients_max: 16_384,
-        }
-    }
 }
 
 /// The blocks that a client wants.

@@ -1,13 +1,12 @@
 //! The file behind an address.
 //!
 //! The shim keeps no list of mappings, because the host makes and removes them by calls that it does not see.
-//! So the kernel is asked each time: by the `PROCMAP_QUERY` request (Linux 6.11), before that by reading a
-//! bounded part of `/proc/self/maps`. The name found is opened anew and accepted only if device and inode are
-//! those of the mapping. A file that was deleted or replaced, or is not visible in this root directory, is
-//! not found, and the advice goes through unchanged.
+//! So a bounded part of `/proc/self/maps` is read each time. The name found is opened anew and accepted only
+//! if device and inode are those of the mapping. A file that was deleted or replaced, or is not visible in
+//! this root directory, is not found, and the advice goes through unchanged.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -48,8 +47,7 @@ type Name = [u8; NAME_BYTES_MAX];
 pub(crate) fn file_at(address: usize, length: usize) -> Option<Mapped> {
     let maps = open(c"/proc/self/maps", OFlags::empty())?;
     let mut name: Name = [0; NAME_BYTES_MAX];
-    let area = query(maps.as_fd(), address as u64, &mut name)
-        .or_else(|| search(maps.as_fd(), address as u64, &mut name))?;
+    let area = search(maps.as_fd(), address as u64, &mut name)?;
     drop(maps);
     let path = CStr::from_bytes_until_nul(&name).ok()?;
     if area.inode == 0 || !path.to_bytes().starts_with(b"/") {
@@ -75,51 +73,6 @@ fn is_it(stat: &rustix::fs::Stat, area: &Area) -> Option<()> {
         && stat.st_ino == area.inode
         && stat.st_dev == area.device)
         .then_some(())
-}
-
-/// `struct procmap_query` of linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct ProcmapQuery {
-    size: u64,
-    query_flags: u64,
-    query_addr: u64,
-    vma_start: u64,
-    vma_end: u64,
-    vma_flags: u64,
-    vma_page_size: u64,
-    vma_offset: u64,
-    inode: u64,
-    dev_major: u32,
-    dev_minor: u32,
-    vma_name_size: u32,
-    build_id_size: u32,
-    vma_name_addr: u64,
-    build_id_addr: u64,
-}
-
-/// `_IOWR('f', 17, struct procmap_query)`.
-const PROCMAP_QUERY: libc::c_ulong =
-    3 << 30 | (size_of::<ProcmapQuery>() as libc::c_ulong) << 16 | (b'f' as libc::c_ulong) << 8 | 17;
-
-fn query(maps: BorrowedFd<'_>, address: u64, name: &mut Name) -> Option<Area> {
-    let mut q = ProcmapQuery {
-        size: size_of::<ProcmapQuery>() as u64,
-        query_addr: address,
-        vma_name_size: NAME_BYTES_MAX as u32,
-        vma_name_addr: name.as_mut_ptr() as u64,
-        ..ProcmapQuery::default()
-    };
-    // SAFETY: the structure is the kernel's (with its own size in it), and the name buffer has the length
-    // given; both live across the call.
-    let done = unsafe { libc::syscall(libc::SYS_ioctl, maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
-    (done == 0 && q.vma_name_size > 0).then(|| Area {
-        start: q.vma_start,
-        end: q.vma_end,
-        offset: q.vma_offset,
-        device: rustix::fs::makedev(q.dev_major, q.dev_minor),
-        inode: q.inode,
-    })
 }
 
 /// Reads the text line by line up to the mapping that holds `address`.
@@ -200,7 +153,6 @@ mod tests {
         }
     }
 
-    /// Both ways find this file in this process, and agree.
     #[test]
     fn a_mapped_file_is_found() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -224,14 +176,10 @@ mod tests {
 
         let maps = std::fs::File::open("/proc/self/maps").unwrap();
         let mut name: Name = [0; NAME_BYTES_MAX];
-        let by_text = search(maps.as_fd(), at as u64 + 8192, &mut name).unwrap();
+        let area = search(maps.as_fd(), at as u64 + 8192, &mut name).unwrap();
+        assert_eq!((area.start, area.offset), (at as u64, 4096));
         let path = CStr::from_bytes_until_nul(&name).unwrap().to_str().unwrap().to_owned();
         assert_eq!(path, file.path().to_str().unwrap());
-        if let Some(by_query) = query(maps.as_fd(), at as u64 + 8192, &mut name) {
-            assert_eq!(by_query, by_text);
-        } else {
-            println!("skipped: this kernel has no PROCMAP_QUERY");
-        }
         assert!(file_at(&raw const name as usize, 1).is_none(), "a stack has no file");
         drop(file);
         assert!(file_at(at, 1).is_none(), "the file is deleted");

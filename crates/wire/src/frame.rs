@@ -167,16 +167,7 @@ body! {
 impl Answer {
     /// "Go on without us", with nothing to store; the settings are valid for `settings_ttl_ms`.
     pub const fn pass(reason: PassReason, settings: Settings) -> Answer {
-        Answer {
-            verdict: Verdict::Pass,
-            reason,
-            mode: settings.mode,
-            ring: settings.ring,
-            device_ttl_ms: 0,
-            settings_ttl_ms: settings.settings_ttl_ms,
-            prefetch_bytes: settings.prefetch_bytes,
-            resident_bytes: 0,
-        }
+        Answer { verdict: Verdict::Pass, reason, ..Answer::resident(0, settings) }
     }
 
     /// "The bytes are there": `resident_bytes` from the need's offset on.

@@ -107,24 +107,17 @@ pub enum Found {
 }
 
 /// Why an answer is malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMultipart {
     /// A line is longer than any server writes.
+    #[error("a multipart answer with an endless line")]
     Line,
     /// A boundary is missing.
+    #[error("a multipart answer whose parts are not as long as they say")]
     Boundary,
     /// A part has no valid `Content-Range`.
+    #[error("a multipart answer with a part of no known place")]
     Range,
-}
-
-impl core::fmt::Display for BadMultipart {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            BadMultipart::Line => "a multipart answer with an endless line",
-            BadMultipart::Boundary => "a multipart answer whose parts are not as long as they say",
-            BadMultipart::Range => "a multipart answer with a part of no known place",
-        })
-    }
 }
 
 /// Longest line of a part's header, and most lines before the first boundary or in one header.

@@ -34,8 +34,8 @@ pub struct ObserveArgs {
     socket: SocketArgs,
     #[command(flatten)]
     started_by: ParentOption,
-    /// How the kernel reports reads: programs or samples of tracepoints, entries or probes of functions
-    /// [default: the first of these that works]
+    /// How the kernel reports reads: programs at tracepoints, entries or probes of functions [default: the
+    /// first of these that works]
     #[arg(long, value_name = "WAY", hide = true)]
     attachment: Option<Attachment>,
     #[command(flatten)]

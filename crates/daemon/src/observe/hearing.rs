@@ -83,6 +83,6 @@ impl Hearing {
 
     /// Descriptors that become readable when a ring fills.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.events.iter().flat_map(CacheEvents::descriptors)
+        self.events.iter().map(CacheEvents::descriptor)
     }
 }

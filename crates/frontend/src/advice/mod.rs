@@ -34,8 +34,9 @@ pub fn unavailable(why: TraceError) -> Fault {
                 false => "become root, or preload the shim instead: seekless run -- CMD",
             };
             Fault::permission(
-                format!("observing needs root with CAP_PERFMON, and no kernel lockdown ({what}); {instead}")
-                    + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
+                format!(
+                    "observing needs root with CAP_BPF and CAP_PERFMON, and no kernel lockdown ({what}); {instead}"
+                ) + &lsm::hint(&io::ErrorKind::PermissionDenied.into()),
             )
         }
         TraceError::Missing(what) => Fault::missing(format!(

@@ -7,6 +7,7 @@ use seekless_base::{Bytes, Fault};
 use seekless_options::{BOUNDS, named, parsed, week_at_most};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use smart_default::SmartDefault;
 
 /// Options of the release before that are bounds now.
 pub const MOVED: [&str; 9] = [
@@ -32,47 +33,39 @@ pub(super) struct BoundsOption {
 }
 
 /// What they say. Times are a week at most.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, SmartDefault)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct Bounds {
     /// Event loops, 1 to 1024; `None`: one for each core.
     pub(super) loops: Option<u32>,
     /// Longest head of a request, 8KiB to 1MiB.
+    #[default(Bytes::kib(16))]
     pub(super) head_max: Bytes,
     /// Longest time a client may take for the head of a request.
     #[serde(deserialize_with = "time")]
+    #[default(Duration::from_secs(10))]
     pub(super) head_timeout: Duration,
     /// Longest silence of a connection between requests.
     #[serde(deserialize_with = "time")]
+    #[default(Duration::from_secs(75))]
     pub(super) idle_timeout: Duration,
     /// Longest time in which a client may take no byte of an answer.
     #[serde(deserialize_with = "time")]
+    #[default(Duration::from_secs(60))]
     pub(super) send_timeout: Duration,
     /// How long answers under way may go on after a signal to stop.
     #[serde(deserialize_with = "time")]
+    #[default(Duration::from_secs(30))]
     pub(super) grace: Duration,
     /// Largest file for which a digest is computed on request; the whole file is read for it.
+    #[default(Bytes::mib(16))]
     pub(super) digest_max: Bytes,
     /// Memory for the blocks of downloads in any order, for each disk, 1MiB to 1TiB.
+    #[default(Bytes::mib(128))]
     pub(super) any_order_memory: Bytes,
     /// Bytes of one read for downloads in any order, 64KiB to 64MiB.
+    #[default(Bytes::mib(1))]
     pub(super) any_order_read: Bytes,
-}
-
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
-            loops: None,
-            head_max: Bytes::kib(16),
-            head_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(75),
-            send_timeout: Duration::from_secs(60),
-            grace: Duration::from_secs(30),
-            digest_max: Bytes::mib(16),
-            any_order_memory: Bytes::mib(128),
-            any_order_read: Bytes::mib(1),
-        }
-    }
 }
 
 fn time<'de, D: Deserializer<'de>>(given: D) -> Result<Duration, D::Error> {

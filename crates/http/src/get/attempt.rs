@@ -16,7 +16,6 @@ use seekless_base::Fault;
 use super::connect::{connect, wants_login};
 use super::part::PartFile;
 use super::place::Place;
-use super::proxy::Proxy;
 use super::{Options, Outcome, Progress, redirect};
 use crate::digest::{self, Hasher};
 use crate::multipart::{Found, Reader};
@@ -111,11 +110,8 @@ pub(crate) async fn attempt(
     let status = response.status();
     match status {
         StatusCode::OK | StatusCode::PARTIAL_CONTENT => {}
-        StatusCode::MOVED_PERMANENTLY
-        | StatusCode::FOUND
-        | StatusCode::SEE_OTHER
-        | StatusCode::TEMPORARY_REDIRECT
-        | StatusCode::PERMANENT_REDIRECT => {
+        // Not 300 (a choice) and 304 (not modified).
+        _ if matches!(status.as_u16(), 301..=303 | 307 | 308) => {
             return Err(match redirect::target(place, response.headers()) {
                 Ok(to) => Trouble::Moved(Box::new(to)),
                 Err(why) => fatal(why),
@@ -179,7 +175,7 @@ fn codings(headers: &HeaderMap) -> Result<(), Trouble> {
 /// The request for what is missing.
 fn request(
     place: &Place,
-    proxy: Option<&Proxy>,
+    proxy: Option<&Place>,
     asking: Asking,
     part: &PartFile,
 ) -> Result<Request<Empty<Bytes>>, Trouble> {
@@ -187,7 +183,7 @@ fn request(
     // Over TLS the request goes through a tunnel of the proxy.
     let proxy = proxy.filter(|_| !place.is_secure());
     let mut request = Request::get(if proxy.is_some() { place.absolute() } else { place.target() });
-    if let Some(login) = proxy.and_then(|proxy| proxy.login()) {
+    if let Some(login) = proxy.and_then(Place::login) {
         request = request.header(PROXY_AUTHORIZATION, login);
     }
     if let Some(login) = place.login() {

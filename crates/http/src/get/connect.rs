@@ -22,7 +22,6 @@ use tokio_rustls::TlsConnector;
 use super::Tls;
 use super::attempt::{OURS, Trouble, deepest};
 use super::place::Place;
-use super::proxy::Proxy;
 
 /// Which certificate authorities are trusted.
 #[derive(Clone)]
@@ -75,7 +74,7 @@ fn fatal(why: String) -> Trouble {
 /// Connects, to the proxy if there is one; the connection is driven by a task that ends with it.
 pub(crate) async fn connect(
     place: &Place,
-    proxy: Option<&Proxy>,
+    proxy: Option<&Place>,
     trust: &Trust,
     within: Duration,
 ) -> Result<Sender, Trouble> {
@@ -87,7 +86,7 @@ pub(crate) async fn connect(
 /// `slow`: the message if it takes too long.
 async fn connected(
     place: &Place,
-    proxy: Option<&Proxy>,
+    proxy: Option<&Place>,
     trust: &Trust,
     slow: &Cell<&str>,
 ) -> Result<Sender, Trouble> {
@@ -97,12 +96,12 @@ async fn connected(
             tcp(to).await.map_err(|e| again(format!("cannot connect: {e}")))?
         }
         Some(proxy) => {
-            let to = (proxy.host(), proxy.port());
+            let (to, at) = ((proxy.host(), proxy.port()), proxy.host_and_port());
             slow.set("the proxy does not answer");
             let mut wire =
-                tcp(to).await.map_err(|e| again(format!("cannot connect to the proxy {proxy}: {e}")))?;
+                tcp(to).await.map_err(|e| again(format!("cannot connect to the proxy {at}: {e}")))?;
             if proxy.is_secure() {
-                wire = secured(wire, proxy.host(), &proxy.to_string(), trust).await?;
+                wire = secured(wire, proxy.host(), &at, trust).await?;
             }
             if place.is_secure() {
                 wire = tunnel(wire, place, proxy).await?;
@@ -146,25 +145,25 @@ async fn secured(wire: Wire, host: &str, at: &str, trust: &Trust) -> Result<Wire
 }
 
 /// A tunnel through a proxy (RFC 9110, 9.3.6).
-async fn tunnel(wire: Wire, place: &Place, proxy: &Proxy) -> Result<Wire, Trouble> {
+async fn tunnel(wire: Wire, place: &Place, proxy: &Place) -> Result<Wire, Trouble> {
     let (mut sender, connection) =
         handshake(TokioIo::new(wire)).await.map_err(|e| again(format!("HTTP: {e}")))?;
     tokio::spawn(connection.with_upgrades());
-    let to = place.host_and_port();
+    let (to, at) = (place.host_and_port(), proxy.host_and_port());
     let mut request = Request::connect(&to).header(HOST, &to).header(USER_AGENT, OURS);
     if let Some(login) = proxy.login() {
         request = request.header(PROXY_AUTHORIZATION, login);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|e| fatal(format!("{to}: {e}")))?;
     let answer = sender.send_request(request).await;
-    let answer = answer.map_err(|e| again(format!("no answer of the proxy {proxy}: {}", deepest(&e))))?;
+    let answer = answer.map_err(|e| again(format!("no answer of the proxy {at}: {}", deepest(&e))))?;
     let status = answer.status();
     if status.is_success() {
         let wire = hyper::upgrade::on(answer).await;
-        let wire = wire.map_err(|e| again(format!("the proxy {proxy} hung up: {}", deepest(&e))))?;
+        let wire = wire.map_err(|e| again(format!("the proxy {at} hung up: {}", deepest(&e))))?;
         return Ok(Box::new(TokioIo::new(wire)));
     }
-    let why = format!("the proxy {proxy} answers {status}");
+    let why = format!("the proxy {at} answers {status}");
     Err(match status {
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => fatal(wants_login(proxy)),
         _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => again(why),
@@ -173,11 +172,12 @@ async fn tunnel(wire: Wire, place: &Place, proxy: &Proxy) -> Result<Wire, Troubl
 }
 
 /// The message if a proxy requires a login.
-pub(crate) fn wants_login(proxy: &Proxy) -> String {
+pub(crate) fn wants_login(proxy: &Place) -> String {
+    let at = proxy.host_and_port();
     match proxy.login() {
         None => format!(
-            "the proxy {proxy} wants a name and password; give them in its variable, http://NAME:PASSWORD@host:port"
+            "the proxy {at} wants a name and password; give them in its variable, http://NAME:PASSWORD@host:port"
         ),
-        Some(_) => format!("the proxy {proxy} does not take the name and password in its variable"),
+        Some(_) => format!("the proxy {at} does not take the name and password in its variable"),
     }
 }

@@ -4,10 +4,7 @@
 //! client's `Proxy:` header (<https://httpoxy.org>). An empty variable counts as unset. The rules of
 //! `no_proxy` are curl's.
 
-use std::fmt;
-use std::net::IpAddr;
-use std::ops::Deref;
-
+use hyper_util::client::proxy::matcher::Matcher;
 use seekless_base::Fault;
 use url::Url;
 
@@ -16,107 +13,33 @@ use super::place::{Place, shown};
 /// Most exceptions of `no_proxy` that are read.
 const EXCEPTIONS_MAX: usize = 10_000;
 
-/// A proxy: where it is, and how it is spoken to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Proxy(Place);
-
-impl Deref for Proxy {
-    type Target = Place;
-
-    fn deref(&self) -> &Place {
-        &self.0
+/// What a variable says: where the proxy is, and how it is spoken to.
+fn parse(name: &str, text: &str) -> Result<Place, Fault> {
+    let wrong =
+        |why: &str| Fault::usage(format!("{name}={}: {why}; write {name}=http://host:port", shown(text)));
+    let text = text.trim();
+    let whole = if text.contains("://") { text.to_string() } else { format!("http://{text}") };
+    let url = Url::parse(&whole).map_err(|_| wrong("is no address of a proxy"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(wrong("only proxies that speak HTTP are known"));
     }
+    Place::of(url).map_err(|why| wrong(&why))
 }
 
-impl fmt::Display for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.host_and_port())
-    }
-}
-
-impl Proxy {
-    /// What a variable says.
-    fn parse(name: &str, text: &str) -> Result<Proxy, Fault> {
-        let wrong =
-            |why: &str| Fault::usage(format!("{name}={}: {why}; write {name}=http://host:port", shown(text)));
-        let text = text.trim();
-        let whole = if text.contains("://") { text.to_string() } else { format!("http://{text}") };
-        let url = Url::parse(&whole).map_err(|_| wrong("is no address of a proxy"))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong("only proxies that speak HTTP are known"));
-        }
-        Place::of(url).map(Proxy).map_err(|why| wrong(&why))
-    }
-}
-
-/// An exception: requests that use no proxy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Exception {
-    Everywhere,
-    /// A host and all hosts below it, at this port or at any.
-    Name(String, Option<u16>),
-    /// Addresses with this many first bits in common with this one.
-    Addresses(IpAddr, u32, Option<u16>),
-}
-
-impl Exception {
-    fn parse(text: &str) -> Option<Exception> {
-        let text = text.trim().to_ascii_lowercase();
-        if text == "*" {
-            return Some(Exception::Everywhere);
-        }
-        if let Some((address, bits)) = text.split_once('/') {
-            let address: IpAddr = address.trim_matches(['[', ']']).parse().ok()?;
-            return Some(Exception::Addresses(address, bits.parse().ok()?, None));
-        }
-        if let Ok(address) = text.trim_matches(['[', ']']).parse() {
-            return Some(Exception::Addresses(address, u32::MAX, None));
-        }
-        let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) => (host, Some(port.parse().ok()?)),
-            None => (text.as_str(), None),
-        };
-        if let Ok(address) = host.trim_matches(['[', ']']).parse() {
-            return Some(Exception::Addresses(address, u32::MAX, port));
-        }
-        let host = host.trim_matches('.');
-        (!host.is_empty()).then(|| Exception::Name(host.into(), port))
-    }
-
-    fn is_for(&self, place: &Place) -> bool {
-        let at = |port: Option<u16>| port.is_none_or(|port| port == place.port());
-        let host = place.host().trim_end_matches('.');
-        match self {
-            Exception::Everywhere => true,
-            Exception::Name(name, port) => {
-                let below = host.strip_suffix(name.as_str());
-                at(*port) && below.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-            }
-            Exception::Addresses(address, bits, port) => {
-                at(*port) && host.parse().is_ok_and(|host| begins_alike(host, *address, *bits))
-            }
-        }
-    }
-}
-
-/// Whether two addresses of one family have their first bits in common.
-fn begins_alike(one: IpAddr, other: IpAddr, bits: u32) -> bool {
-    let (differ, len) = match (one, other) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits() ^ b.to_bits()), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits(), 128),
-        _ => return false,
-    };
-    // The last, partial byte.
-    differ.checked_shr(len - bits.min(len)).unwrap_or(0) == 0
+/// The host of an exception, with or without brackets, and its port, if it names one.
+fn host_and_port(exception: &str) -> (&str, Option<&str>) {
+    let split = exception.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    let (host, port) = split.map_or((exception, None), |(host, port)| (host, Some(port)));
+    (host.trim_matches(['[', ']']), port)
 }
 
 /// The proxies of http and https, and the exceptions. The default uses no proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     /// A malformed variable is an error of the downloads that need it.
-    http: Option<Result<Proxy, Fault>>,
-    https: Option<Result<Proxy, Fault>>,
-    exceptions: Vec<Exception>,
+    http: Option<Result<Place, Fault>>,
+    https: Option<Result<Place, Fault>>,
+    exceptions: Vec<String>,
 }
 
 impl Proxies {
@@ -133,16 +56,12 @@ impl Proxies {
                 |name: &&str| variable(name).filter(|v| !v.trim().is_empty()).map(|v| (name.to_string(), v));
             names.iter().find_map(set)
         };
-        let proxy = |names: &[&str]| first(names).map(|(name, text)| Proxy::parse(&name, &text));
+        let proxy = |names: &[&str]| first(names).map(|(name, text)| parse(&name, &text));
         let exceptions = first(&["no_proxy", "NO_PROXY"]).map(|(_, list)| list).unwrap_or_default();
         Proxies {
             http: proxy(&["http_proxy", "all_proxy", "ALL_PROXY"]),
             https: proxy(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
-            exceptions: exceptions
-                .split([',', ' ', '\t'])
-                .filter_map(Exception::parse)
-                .take(EXCEPTIONS_MAX)
-                .collect(),
+            exceptions: exceptions.split([',', ' ', '\t']).take(EXCEPTIONS_MAX).map(String::from).collect(),
         }
     }
 
@@ -150,13 +69,26 @@ impl Proxies {
     ///
     /// # Errors
     /// The variable for it is malformed.
-    pub(crate) fn of_place(&self, place: &Place) -> Result<Option<&Proxy>, Fault> {
+    pub(crate) fn of_place(&self, place: &Place) -> Result<Option<&Place>, Fault> {
         let proxy = if place.is_secure() { &self.https } else { &self.http };
         match proxy {
-            Some(proxy) if !self.exceptions.iter().any(|e| e.is_for(place)) => {
-                proxy.as_ref().map(Some).map_err(Clone::clone)
-            }
+            Some(proxy) if !self.is_excepted(place) => proxy.as_ref().map(Some).map_err(Clone::clone),
             _ => Ok(None),
+        }
+    }
+
+    fn is_excepted(&self, place: &Place) -> bool {
+        let port = place.port().to_string();
+        let exceptions = self.exceptions.iter().map(|exception| host_and_port(exception));
+        let hosts: Vec<&str> = exceptions
+            .filter(|(_, its)| its.is_none_or(|its| its == port))
+            .map(|(host, _)| host.trim_end_matches('.'))
+            .collect();
+        // The matcher takes `*` for all names, and not for addresses.
+        hosts.contains(&"*") || {
+            let matcher = Matcher::builder().all("http://proxy").no(hosts.join(",")).build();
+            let host = place.url.host_str().unwrap_or_default().trim_end_matches('.');
+            format!("http://{host}/").parse().is_ok_and(|uri| matcher.intercept(&uri).is_none())
         }
     }
 }
@@ -168,7 +100,7 @@ mod tests {
     fn asked(variables: &[(&str, &str)], url: &str) -> String {
         let of = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_string());
         match Proxies::of_variables(of).of_place(&Place::parse(url).unwrap()) {
-            Ok(proxy) => proxy.map_or_else(|| "none".into(), Proxy::to_string),
+            Ok(proxy) => proxy.map_or_else(|| "none".into(), Place::host_and_port),
             Err(fault) => fault.message,
         }
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -21,7 +21,6 @@ use super::body::{FileBody, Part};
 use super::boundary::boundary;
 use super::counters::Counters;
 use super::log::Record;
-use super::playing::Playing;
 use super::send_progress::SendProgress;
 use super::tree::{Entry, OpenError, Opened, open_below};
 use super::wire::{Outbox, Tally};
@@ -33,7 +32,7 @@ use crate::multipart::Writer;
 use crate::path::{BadTarget, Target, resolve};
 use crate::prefer::{ANY_ORDER, PREFER, PREFERENCE_APPLIED};
 use crate::range::{Span, Wanted, wanted};
-use crate::{cmcd, content_type, prefer};
+use crate::{content_type, prefer};
 
 /// What an answer has to know about its connection.
 pub(crate) struct Connection {
@@ -70,7 +69,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
     if let Some((outbox, _)) = &connection.outbox {
         outbox.request_begins();
     }
-    let (at, began) = (SystemTime::now(), Instant::now());
+    let at = SystemTime::now();
     let (head, body) = request.into_parts();
     if head.version == Version::HTTP_2 && !body.is_end_stream() {
         let _ = tokio::time::timeout(shared.settings.patience.head, ignore(body)).await;
@@ -116,9 +115,7 @@ pub(crate) async fn answer(connection: Rc<Connection>, request: Request<Incoming
             FileBody::new(shared, None, [Part::Memory(text)], outbox, tally)
         }
         Content::File(file, parts) => {
-            let playing = Playing::new(began, cmcd::playback(&head.headers, head.uri.query()));
-            let body = FileBody::new(shared, Some(file), parts, outbox, tally);
-            body.played(playing).bypassing(bypass_end)
+            FileBody::new(shared, Some(file), parts, outbox, tally).bypassing(bypass_end)
         }
         Content::Blocks(download, len) => FileBody::any_order(shared, len, download, outbox, tally),
         Content::Length(len) => {

@@ -17,11 +17,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use seekless_base::wants::SERVE_LOOK_MAX;
-use seekless_engine::ClientDemand;
 
 use super::any_order::Download;
 use super::counters::Counters;
-use super::playing::Playing;
 use super::ready::{COPY_MAX, Ready, read_ready, ready};
 use super::send_progress::SendProgress;
 use super::tree::{Opened, changed};
@@ -60,10 +58,7 @@ pub(crate) struct FileBody {
     shared: Arc<Shared>,
     file: Option<Arc<Opened>>,
     source: Source,
-    len: u64,
     left: u64,
-    /// How the client plays it, if it is played.
-    playing: Option<Playing>,
     /// Bytes of the file before this are read past the page cache, unless they are in it.
     bypass_end: u64,
     pending: Option<Pending>,
@@ -100,21 +95,13 @@ impl FileBody {
             shared,
             file,
             source,
-            len,
             left: len,
-            playing: None,
             bypass_end: 0,
             pending: None,
             outbox,
             tally,
             send_progress: None,
         }
-    }
-
-    /// How the client plays it.
-    pub(crate) fn played(mut self, playing: Playing) -> FileBody {
-        self.playing = Some(playing);
-        self
     }
 
     /// Its receiver, on HTTP/2.
@@ -193,22 +180,11 @@ impl FileBody {
             Ok(None) => {
                 let shared = self.shared.clone();
                 let bypass = self.bypass_end.saturating_sub(span.offset).min(span.len);
-                let sent = self.len - self.left;
-                let demand = self.playing.map(|playing| {
-                    playing.demand(Instant::now(), shared.engine.bitrate(file.id), sent, window)
-                });
                 let fetch = async move {
                     if bypass > 0 {
                         return Ok(Segment::Memory(fetch::past(&shared, &file, span.offset, bypass).await?));
                     }
-                    fetched(
-                        &shared,
-                        &file,
-                        Span { len: window, ..span },
-                        demand.unwrap_or_default(),
-                        sendfile,
-                    )
-                    .await
+                    fetched(&shared, &file, Span { len: window, ..span }, sendfile).await
                 };
                 self.pending = Some(Box::pin(fetch));
                 // Polled at once, so that it wakes this task.
@@ -269,15 +245,9 @@ fn at_once(
 }
 
 /// The same, after a wait for the disk.
-async fn fetched(
-    shared: &Shared,
-    file: &Arc<Opened>,
-    span: Span,
-    demand: ClientDemand,
-    sendfile: bool,
-) -> io::Result<Segment> {
+async fn fetched(shared: &Shared, file: &Arc<Opened>, span: Span, sendfile: bool) -> io::Result<Segment> {
     let Span { offset, len } = span;
-    if fetch::bring_in(shared, file, span, demand).await
+    if fetch::bring_in(shared, file, span).await
         && let Some(segment) = at_once(shared, file, offset, len, sendfile)?
     {
         return Ok(segment);

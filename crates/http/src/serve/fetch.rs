@@ -13,9 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
-use seekless_engine::{
-    ClientDemand, Completion, Engine, ForwardedCall, InProcess, OnAnswer, Submitted, Ticket,
-};
+use seekless_engine::{Completion, Engine, ForwardedCall, InProcess, OnAnswer, Submitted, Ticket};
 use tokio::sync::oneshot;
 
 use super::Shared;
@@ -70,14 +68,14 @@ impl Drop for Withdraw<'_> {
 }
 
 /// Has the engine bring bytes into memory. Returns whether they are there now.
-pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand: ClientDemand) -> bool {
+pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span) -> bool {
     let (tell, told) = oneshot::channel();
     let answer = Box::new(move |answer: Completion<'_>| {
         let _ = tell.send(matches!(answer, Completion::Resident(_)));
     });
     Counters::one(&shared.counters.engine_requests);
     shared.follow(file);
-    let resident = match submit(shared, file, span, demand, answer) {
+    let resident = match submit(shared, file, span, answer) {
         None => return false,
         Some(Submitted::Resident { .. }) => true,
         Some(Submitted::Blocked(ticket)) => {
@@ -95,17 +93,11 @@ pub(crate) async fn bring_in(shared: &Shared, file: &Opened, span: Span, demand:
 }
 
 /// Hands a span over to the engine; `None` if it is not served.
-fn submit(
-    shared: &Shared,
-    file: &Opened,
-    span: Span,
-    demand: ClientDemand,
-    on_answer: OnAnswer,
-) -> Option<Submitted> {
+fn submit(shared: &Shared, file: &Opened, span: Span, on_answer: OnAnswer) -> Option<Submitted> {
     let call = ForwardedCall::of(file.as_fd(), span.offset, span.len).ok()?;
     let mut door = InProcess::new(file.as_fd(), on_answer);
     let pid = std::process::id();
-    shared.engine.submit(ForwardedCall { demand, pid, ..call }, &mut door).ok()
+    shared.engine.submit(ForwardedCall { pid, ..call }, &mut door).ok()
 }
 
 /// Reads at most [`HELPER_BYTES`] on a helper thread, waiting for the disk.
@@ -163,7 +155,7 @@ async fn helped(file: &Arc<Opened>, offset: u64, most: u64, past: bool) -> io::R
 /// Has the engine read bytes that no client waits for.
 pub(crate) fn more(shared: &Shared, file: &Opened, span: Span) {
     shared.follow(file);
-    if submit(shared, file, span, ClientDemand::default(), Box::new(|_| {})).is_some() {
+    if submit(shared, file, span, Box::new(|_| {})).is_some() {
         Counters::add(&shared.counters.readmore_bytes, span.len);
     }
 }

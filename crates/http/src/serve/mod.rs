@@ -29,7 +29,6 @@ mod fetch;
 mod listing;
 mod log;
 mod page;
-mod playing;
 mod ready;
 mod send_progress;
 pub mod tls;

@@ -7,6 +7,8 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
+use smart_default::SmartDefault;
+
 /// Length of a frame's head (RFC 9113, 4.1).
 const HEAD: usize = 9;
 
@@ -14,7 +16,7 @@ const HEAD: usize = 9;
 const DATA: u8 = 0;
 
 /// The answers of one connection.
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(crate) struct SendProgress {
     /// Answers that have not been handed over completely.
     under_way: Cell<usize>,
@@ -24,20 +26,9 @@ pub(crate) struct SendProgress {
     /// connection is idle then, it is ended somewhat early.
     waiting: Cell<u64>,
     /// When data was last sent, or when there last was none to send.
+    #[default(Cell::new(Instant::now()))]
     last: Cell<Instant>,
     frames: RefCell<Frames>,
-}
-
-impl Default for SendProgress {
-    fn default() -> SendProgress {
-        SendProgress {
-            under_way: Cell::new(0),
-            at_disk: Cell::new(0),
-            waiting: Cell::new(0),
-            last: Cell::new(Instant::now()),
-            frames: RefCell::default(),
-        }
-    }
 }
 
 impl SendProgress {

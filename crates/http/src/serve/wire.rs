@@ -25,7 +25,7 @@ use bytes::{Buf, Bytes};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use seekless_base::wants::SERVE_LOOK_MAX;
-use seekless_engine::ClientDemand;
+use smart_default::SmartDefault;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
@@ -141,6 +141,7 @@ impl Drop for Tally {
 }
 
 /// What connection and answers share.
+#[derive(SmartDefault)]
 pub(crate) struct Outbox {
     segments: RefCell<VecDeque<(Segment, Rc<Tally>)>>,
     /// A request is being answered.
@@ -148,24 +149,12 @@ pub(crate) struct Outbox {
     /// When the head of a request began to arrive.
     head_since: Cell<Option<Instant>>,
     /// When the last answer was handed over.
+    #[default(Cell::new(Instant::now()))]
     idle_since: Cell<Instant>,
     /// The client does not take the data that it is sent.
     stalled: Cell<bool>,
     /// Whether data has been received since [`Outbox::is_quiet`] was last called.
     received: Cell<bool>,
-}
-
-impl Default for Outbox {
-    fn default() -> Outbox {
-        Outbox {
-            segments: RefCell::default(),
-            busy: Cell::new(false),
-            head_since: Cell::new(None),
-            idle_since: Cell::new(Instant::now()),
-            stalled: Cell::new(false),
-            received: Cell::new(false),
-        }
-    }
 }
 
 impl Outbox {
@@ -490,8 +479,7 @@ impl Wire {
 /// Bytes that were in memory and have left it.
 async fn anew(shared: Arc<Shared>, file: Arc<Opened>, span: Span) -> io::Result<Segment> {
     let Span { offset, len } = span;
-    let now = ClientDemand { deadline: Some(Instant::now()), ..ClientDemand::default() };
-    if fetch::bring_in(&shared, &file, span, now).await
+    if fetch::bring_in(&shared, &file, span).await
         && let Ready::Bytes(len) = ready(&file, offset, len)
     {
         return Ok(Segment::seen(file, offset, len));

@@ -150,7 +150,7 @@ impl Functions {
                 SITES.get_or_init(|| found)
             }
         };
-        let (_, added) = super::layout(&Tracefs::open()?, ADDED)?;
+        let added = super::layout(&Tracefs::open()?, ADDED)?;
         Ok(Functions { sites: sites.clone(), added })
     }
 }

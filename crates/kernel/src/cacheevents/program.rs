@@ -1,9 +1,9 @@
-//! With a program at each tracepoint or function, which checks the device and writes the requested events
-//! into one ring. A read of cached pages pays a third of the cost of a sample
-//! (`examples/cache-events-cost.rs`).
+//! A program at each tracepoint or function, which checks the device and writes the requested events into one
+//! ring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -53,6 +53,8 @@ pub(super) struct Programs {
     told: u64,
     taken: Vec<Taken>,
     own: u32,
+    /// Device and inode of our process namespace; `None`: the first.
+    namespace: Option<(u64, u64)>,
     _attached: Vec<OwnedFd>,
 }
 
@@ -60,11 +62,11 @@ impl Programs {
     /// Programs at tracepoints.
     ///
     /// # Errors
-    /// No such programs, no permission, or another process namespace than the first.
+    /// No such programs, or no permission.
     pub(super) fn open(layouts: &[Layout], devices: &[(u32, u32)]) -> io::Result<Programs> {
         let mut programs = Programs::new()?;
         for layout in layouts {
-            programs.at_tracepoint(layout, devices)?;
+            programs.attach(layout, devices)?;
         }
         Ok(programs)
     }
@@ -82,15 +84,24 @@ impl Programs {
                 By::Probes => bpf::attach_probe(program.as_fd(), site.name)?,
             });
         }
-        programs.at_tracepoint(&functions.added, devices)?;
+        programs.attach(&functions.added, devices)?;
         Ok(programs)
     }
 
-    /// Whether the kernel accepts a program at a function; runs none.
+    /// Whether the kernel accepts programs at tracepoints; runs none.
+    ///
+    /// # Errors
+    /// Those of [`Programs::open`].
+    pub(super) fn probe(layouts: &[Layout]) -> io::Result<()> {
+        let mut programs = Programs::new()?;
+        layouts.iter().try_for_each(|layout| programs.at_tracepoint(layout, &[NO_DEVICE]).map(drop))
+    }
+
+    /// The same for programs at functions.
     ///
     /// # Errors
     /// Those of [`Programs::open_at`].
-    pub(super) fn probe(functions: &Functions, by: By) -> io::Result<()> {
+    pub(super) fn probe_at(functions: &Functions, by: By) -> io::Result<()> {
         let mut programs = Programs::new()?;
         if by == By::Probes {
             crate::perf::probe_kind()?;
@@ -99,19 +110,22 @@ impl Programs {
     }
 
     fn new() -> io::Result<Programs> {
-        // Process ids in a program are always those of the first.
-        if !crate::container::sees_all_processes() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "in a process namespace of its own"));
-        }
-        let processors = crate::perf::processors()?.len().clamp(1, PROCESSORS_MAX);
-        let ring = with_locked_memory(|| Ring::new(processors * RING_PAGES[0] * page_bytes() as usize))?;
+        let processors = crate::perf::processors().min(PROCESSORS_MAX);
+        let ring = with_locked_memory(|| Ring::new(processors * RING_PAGES * page_bytes() as usize))?;
         let (full, own) = (Counter::new()?, std::process::id());
-        Ok(Programs { ring, full, told: 0, taken: Vec::new(), own, _attached: Vec::new() })
+        let namespace = match crate::container::sees_all_processes() {
+            true => None,
+            false => Some(std::fs::metadata("/proc/self/ns/pid")?).map(|of| (of.dev(), of.ino())),
+        };
+        Ok(Programs { ring, full, told: 0, taken: Vec::new(), own, namespace, _attached: Vec::new() })
     }
 
-    fn at_tracepoint(&mut self, layout: &Layout, devices: &[(u32, u32)]) -> io::Result<()> {
-        let program =
-            self.program(layout.taken, devices, Place::Tracepoint, |writer| writer.layout(layout))?;
+    fn at_tracepoint(&mut self, layout: &Layout, devices: &[(u32, u32)]) -> io::Result<OwnedFd> {
+        self.program(layout.taken, devices, Place::Tracepoint, |writer| writer.layout(layout))
+    }
+
+    fn attach(&mut self, layout: &Layout, devices: &[(u32, u32)]) -> io::Result<()> {
+        let program = self.at_tracepoint(layout, devices)?;
         self._attached.push(bpf::attach(program.as_fd(), layout.number)?);
         Ok(())
     }
@@ -145,8 +159,20 @@ impl Programs {
         fill(&mut writer)?;
         let mut p = writer.p;
         p.store_value(R10, kept::PLACE, self.taken.len() as i32);
-        p.call(Call::PidTgid);
-        p.store(R10, kept::WHO, R0);
+        match self.namespace {
+            None => {
+                p.call(Call::PidTgid);
+                p.store(R10, kept::WHO, R0);
+            }
+            Some((device, inode)) => {
+                p.set_wide(R1, device);
+                p.set_wide(R2, inode);
+                p.copy(R3, R10);
+                p.add(R3, i32::from(kept::WHO));
+                p.set(R4, 8);
+                p.call(Call::IdsInNamespace);
+            }
+        }
 
         p.ring(R1, &self.ring);
         p.set(R2, 0);

@@ -29,6 +29,7 @@
 //! - *Windows.* `[end_pfc, end_rm]` begins with the last readmore block itself, as written.
 
 use alloc::vec::Vec;
+use smart_default::SmartDefault;
 
 use super::{LevelRequest, Split};
 use crate::recent::RecentBlocks;
@@ -43,36 +44,27 @@ pub enum LargeRequest {
 }
 
 /// Parameters of PFC and the reading of its pseudo code.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, SmartDefault)]
 pub struct PfcParams {
     /// Whether the bypass action is used.
+    #[default(true)]
     pub bypass: bool,
     /// Whether the readmore action is used.
+    #[default(true)]
     pub readmore: bool,
     /// Length of each queue as a part of the L2 cache; the paper uses 0.1.
+    #[default(0.1)]
     pub queue_share: f64,
     /// When a request counts as large.
+    #[default(LargeRequest::Half)]
     pub large_request: LargeRequest,
     /// Whether a hit in a queue makes the entry the most recent.
+    #[default(true)]
     pub refresh_on_hit: bool,
     /// Whether `bypass_length` is stored cut to the present request.
     pub keep_within_request: bool,
     /// One set of lengths and averages for each context (file or client) instead of one for all.
     pub per_context: bool,
-}
-
-impl Default for PfcParams {
-    fn default() -> PfcParams {
-        PfcParams {
-            bypass: true,
-            readmore: true,
-            queue_share: 0.1,
-            large_request: LargeRequest::Half,
-            refresh_on_hit: true,
-            keep_within_request: false,
-            per_context: false,
-        }
-    }
 }
 
 /// Maximum number of contexts with lengths of their own; further ones share them (number modulo this).

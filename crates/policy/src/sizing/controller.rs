@@ -31,6 +31,7 @@ use alloc::string::String;
 
 use seekless_base::{Bytes, Nanos, PAGE_BYTES, words};
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 /// Bytes of a transaction: FreeBSD's MAXPHYS.
 pub const TRANSACTION: Bytes = Bytes::kib(128);
@@ -46,22 +47,29 @@ const SLIDE_STEPS: u64 = 16;
 const TRANSACTIONS_MIN: f64 = 8.0;
 
 /// Settings, by the names of \[A\] section 4.1; the values of its Table 2 are the defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, SmartDefault)]
 #[serde(deny_unknown_fields, default)]
 pub struct Params {
     /// Size at the start: the size at the last stop, or the competitive depth of the disk's profile.
+    #[default(Bytes::mib(3))]
     pub start_size: Bytes,
     /// Interval between adjustments. Long against the fluctuations of demand.
+    #[default(Nanos::from_secs(180))]
     pub adjust_interval: Nanos,
     /// Change of the size at a time. Sizes are multiples of it.
+    #[default(Bytes::kib(512))]
     pub step_size: Bytes,
     /// Fraction by which stored scores shrink at a minimum, 0 to 1.
+    #[default(0.05)]
     pub score_deflation_factor: f64,
     /// Minimum fraction of the time that the prefetcher must be busy for any change, 0 to 1.
+    #[default(0.6)]
     pub adjust_busy: f64,
     /// Ratio of bytes evicted before use to bytes requested above which the eviction time sets the size.
+    #[default(0.05)]
     pub adjust_evict: f64,
     /// Maximum size. Not in the paper: memory is finite.
+    #[default(Bytes::mib(32))]
     pub size_max: Bytes,
     /// How the size is adjusted. Not in the paper.
     pub adjust_by: AdjustBy,
@@ -79,21 +87,6 @@ pub enum AdjustBy {
 }
 
 words! { AdjustBy: Model = "model", Gradient = "gradient" }
-
-impl Default for Params {
-    fn default() -> Params {
-        Params {
-            start_size: Bytes::mib(3),
-            adjust_interval: Nanos::from_secs(180),
-            step_size: Bytes::kib(512),
-            score_deflation_factor: 0.05,
-            adjust_busy: 0.6,
-            adjust_evict: 0.05,
-            size_max: Bytes::mib(32),
-            adjust_by: AdjustBy::Model,
-        }
-    }
-}
 
 impl Params {
     /// Checks that every value is in its range.

@@ -7,6 +7,7 @@ use core::ops::Bound;
 use seekless_base::{Bytes, Lba, Nanos};
 
 use super::{Arrivals, End, Grids, Lengths, Persistence, Rate, Run, RunKind, Runs, StreamConfig, WentOn};
+use crate::by_time::ByTime;
 use crate::holes::Holes;
 use crate::piece::address;
 use crate::{FileId, IoPriority, PAGE};
@@ -58,8 +59,6 @@ pub(crate) struct Stream {
     stopped: Option<Run>,
     /// How its run ended that began at a place of its file's grid, as far as it was counted.
     end: Option<End>,
-    /// When to check next whether it has stopped.
-    look_at: Option<Nanos>,
     /// Its last access has ended at the end of a cell, where another stream of its file began.
     has_met: bool,
     /// Offset from which a read of expected bytes failed.
@@ -303,9 +302,9 @@ pub(crate) struct Streams {
     slack: Nanos,
     /// Longest time that a stream lately waited for bytes that the kernel read, and when it had waited.
     longest_wait: (Nanos, Nanos),
-    /// Streams by [`Stream::look_at`]. A read does not change it: a stream is checked a few times in its
-    /// life, and reads thousands of times.
-    by_look: BTreeSet<(Nanos, StreamId)>,
+    /// When to check next whether a stream has stopped. A read does not change it: a stream is checked a few
+    /// times in its life, and reads thousands of times.
+    by_look: ByTime<StreamId>,
 }
 
 impl Streams {
@@ -328,7 +327,7 @@ impl Streams {
             grids: Grids::default(),
             slack: Nanos::ZERO,
             longest_wait: (Nanos::ZERO, Nanos::ZERO),
-            by_look: BTreeSet::new(),
+            by_look: ByTime::default(),
         }
     }
 
@@ -593,11 +592,9 @@ impl Streams {
     /// their file are not checked.
     fn look(&mut self, id: StreamId, at: Nanos) {
         let patience = self.patience();
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if stream.look_at.is_none() && stream.stopped.is_none() && stream.kind() != RunKind::Head {
-            let at = stream.stops_at(patience).max(at);
-            stream.look_at = Some(at);
-            self.by_look.insert((at, id));
+        let Some(stream) = self.streams.get(&id) else { return };
+        if self.by_look.time(id).is_none() && stream.stopped.is_none() && stream.kind() != RunKind::Head {
+            self.by_look.set(id, stream.stops_at(patience).max(at));
         }
     }
 
@@ -605,10 +602,8 @@ impl Streams {
     /// has not stopped, and is checked again later.
     pub(crate) fn note_stopped(&mut self, now: Nanos, waits: impl Fn(&Stream) -> bool) {
         let patience = self.patience();
-        while let Some(&(at, id)) = self.by_look.first().filter(|(at, _)| *at <= now) {
-            self.by_look.remove(&(at, id));
+        while let Some(id) = self.by_look.pop_due(now) {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            stream.look_at = None;
             let kind = stream.kind();
             if stream.stops_at(patience) > now || kind == RunKind::Head {
                 self.look(id, Nanos::ZERO);
@@ -789,7 +784,6 @@ impl Streams {
             first_read: 0,
             stopped: None,
             end: None,
-            look_at: None,
             has_met: false,
             failed: None,
             anchor: None,
@@ -807,9 +801,7 @@ impl Streams {
         let stream = self.streams.remove(&id)?;
         self.waiting -= usize::from(stream.waits());
         self.by_last.remove(&(stream.last, id));
-        if let Some(at) = stream.look_at {
-            self.by_look.remove(&(at, id));
-        }
+        self.by_look.remove(id);
         if let Some(of) = self.files.get_mut(&stream.file) {
             of.standings.remove(of.before((stream.position, id)));
             let is_last = of.standings.is_empty();
