@@ -1,6 +1,6 @@
 //! What goes into a [`crate::DiskEngine`] and what comes out of it.
 
-use seekless_base::{FileId, Lba, Nanos, words};
+use seekless_base::{FileId, Lba, words};
 use serde::{Deserialize, Serialize};
 
 use crate::memory::MemoryLimit;
@@ -32,18 +32,15 @@ pub struct Request {
     pub file_size: u64,
     /// Disk address of `offset`, if the driver knows it. Only the order of reads depends on it.
     pub lba: Option<Lba>,
-    /// When, how fast and for whom the bytes are needed.
+    /// How fast and for whom the bytes are needed.
     #[serde(default, skip_serializing_if = "Demand::is_unknown")]
     pub demand: Demand,
 }
 
-/// When, how fast and for whom bytes are needed, as far as the driver knows. By default nothing is known.
+/// How fast and for whom bytes are needed, as far as the driver knows. By default nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Demand {
-    /// When the bytes should be in memory. `None` means now; a time too far off counts as
-    /// [`crate::Config::wait_max`] from now.
-    pub deadline: Option<Nanos>,
     /// Bytes a second at which the file is played, as in [`Event::Bitrate`]; 0 is ignored.
     pub bitrate: Option<u64>,
     /// A file set asks, whose reader takes ranges in any order. They are read as asked, in disk order, in the

@@ -26,8 +26,8 @@ pub(crate) struct Queued {
     pub(crate) id: ReadId,
     /// Where it lies.
     pub(crate) place: Place,
-    /// When it is due. A piece that a request waits for is due at once, or shortly before the deadline that
-    /// its client gave. A piece that no request waits for is never due.
+    /// When it is due. A piece that a request waits for is due at once, or later if the reader's I/O priority
+    /// is low. A piece that nobody awaits is never due.
     pub(crate) due: Nanos,
     /// Whether only readers of the idle class want it.
     pub(crate) idle: bool,

@@ -334,7 +334,6 @@ impl Machine {
         if file_set {
             self.of_file_sets.insert(request);
         }
-        let deadline = (self.roll(3) == 0).then(|| self.logged.now + Nanos(self.roll(5_000_000_000)));
         self.tell(Event::Request(Request {
             id: request,
             file: id(file),
@@ -343,7 +342,7 @@ impl Machine {
             len,
             file_size: self.size(client),
             lba: Some(Lba(file * 1_000_000 + offset / 512)),
-            demand: Demand { deadline, file_set, ..Demand::default() },
+            demand: Demand { file_set, ..Demand::default() },
         }));
     }
 

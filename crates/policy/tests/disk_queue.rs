@@ -377,41 +377,6 @@ fn a_full_queue_passes_at_once() {
     assert_eq!(answers(&mut s), [(3, Verdict::Pass(Reason::QueueFull))]);
 }
 
-/// Inodes in the order the disk reads them, one read at a time, each of 30 ms.
-fn order_of_reads(s: &mut DiskEngine, mut now: Nanos) -> Vec<u64> {
-    let mut order = vec![];
-    while let [(read, ino, _, _)] = reads(s)[..] {
-        order.push(ino);
-        now += Nanos::from_millis(30);
-        s.handle(now, Event::Done { read, outcome: Outcome::Ok });
-    }
-    order
-}
-
-#[test]
-fn an_urgent_need_is_read_before_a_relaxed_one() {
-    let soon = |ms| Demand { deadline: Some(Nanos::from_millis(ms)), ..Demand::default() };
-    // The head is at 5; 6 and 7 lie ahead of it, 1 and 2 behind.
-    let ask = |demands: [(u64, Demand); 4]| {
-        let mut s = DiskEngine::new(Config { reads_in_flight: 1, ..Config::default() });
-        s.handle(Nanos(0), request(0, 5, 0, 512 * K));
-        let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
-        for (ino, demand) in demands {
-            s.handle(Nanos(1), demanding(ino, ino, 0, demand));
-        }
-        s.handle(Nanos::from_millis(30), Event::Done { read, outcome: Outcome::Ok });
-        order_of_reads(&mut s, Nanos::from_millis(30))
-    };
-    let none = Demand::default();
-    assert_eq!(ask([(1, none), (2, none), (6, none), (7, none)]), [6, 7, 1, 2], "a sweep");
-    assert_eq!(ask([(1, none), (2, none), (6, soon(9_000)), (7, none)]), [7, 1, 2, 6], "it can wait");
-    assert_eq!(
-        ask([(1, none), (2, none), (6, soon(50)), (7, none)]),
-        [6, 7, 1, 2],
-        "due: a read takes longer than what is left"
-    );
-}
-
 #[test]
 fn small_reads_are_in_flight_together_and_a_long_one_keeps_its_turn() {
     let mut s = DiskEngine::new(Config { mode: Mode::Serialise, small_in_flight: 3, ..Config::default() });
@@ -454,40 +419,6 @@ fn the_turn_of_a_file_set_holds_up_no_part_on_which_it_has_nothing() {
     // Half of the time is less than the file set's share: its turn begins.
     s.handle(Nanos::from_secs(1), Event::Done { read: first[1].0, outcome: Outcome::Ok });
     assert_eq!(reads(&mut s).iter().map(|r| r.1).collect::<Vec<_>>(), [4]);
-}
-
-#[test]
-fn who_joins_a_piece_makes_it_urgent_for_all() {
-    let at = |s| Demand { deadline: Some(Nanos::from_secs(s)), ..Demand::default() };
-    let first = |joins: bool| {
-        let mut s = DiskEngine::new(Config { reads_in_flight: 1, ..Config::default() });
-        s.handle(Nanos(0), request(0, 5, 0, 512 * K));
-        let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
-        s.handle(Nanos(1), demanding(1, 1, 0, at(20)));
-        s.handle(Nanos(1), demanding(2, 6, 0, at(20)));
-        if joins {
-            s.handle(Nanos(2), demanding(3, 1, 0, at(0)));
-        }
-        s.handle(Nanos::from_millis(30), Event::Done { read, outcome: Outcome::Ok });
-        order_of_reads(&mut s, Nanos::from_millis(30))
-    };
-    assert_eq!(first(false), [6, 1]);
-    assert_eq!(first(true), [1, 6]);
-}
-
-#[test]
-fn a_deadline_too_far_off_is_cut_to_what_a_caller_waits() {
-    let never = Demand { deadline: Some(Nanos::MAX), ..Demand::default() };
-    let config = Config { reads_in_flight: 1, wait_max: Nanos::from_secs(2), ..Config::default() };
-    let mut s = DiskEngine::new(config);
-    s.handle(Nanos(0), request(0, 5, 0, 512 * K));
-    let [(read, ..)] = reads(&mut s)[..] else { panic!("one read") };
-    s.handle(Nanos::from_secs(1), demanding(1, 1, 0, never));
-    s.handle(Nanos::from_secs(2), demanding(2, 1, 0, never));
-    s.handle(Nanos::from_millis(3400), demanding(3, 6, 0, never));
-    // The first is given up; the second, which joined its piece, has half a second left. The third has two.
-    s.handle(Nanos::from_millis(3500), Event::Done { read, outcome: Outcome::Ok });
-    assert_eq!(order_of_reads(&mut s, Nanos::from_millis(3500)), [1, 6]);
 }
 
 #[test]

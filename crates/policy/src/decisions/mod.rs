@@ -126,13 +126,7 @@ mod tests {
         let (file, id, read) = (FileId { dev: 2049, ino: 131 }, RequestId(7), ReadId(4));
         let (offset, len, lba) = (4096, 8192, Some(Lba(81_920)));
         let io = IoPriority { idle: true, weight: 7 };
-        let all = Demand {
-            deadline: Some(Nanos(2_500_000)),
-            bitrate: Some(262_144),
-            file_set: true,
-            random: true,
-            io,
-        };
+        let all = Demand { bitrate: Some(262_144), file_set: true, random: true, io };
         for demand in [Demand::default(), Demand { bitrate: Some(5), ..Demand::default() }, all] {
             let request = Request { id, file, from: 0, offset, len, file_size: u64::MAX, lba, demand };
             survives(Entry::Event(Event::Request(request)));

@@ -10,7 +10,7 @@ use super::follow::next_page;
 use super::misses::{End, Missed};
 use crate::disk_queue::NewPiece;
 use crate::piece::{Plan, Priority, Wanted, address};
-use crate::{KernelRead, Mode, ReadId, StreamId};
+use crate::{KernelRead, Mode, PAGE, ReadId, StreamId};
 
 impl DiskEngine {
     /// The kernel reads. What it reads counts as fetched for the stream that goes on there.
@@ -60,6 +60,11 @@ impl DiskEngine {
             return;
         }
         let len = self.miss_len(stream, missed, wanted);
+        // No client has asked for more than the kernel reads.
+        let wanted = Wanted {
+            end: wanted.end.min(wanted.start.saturating_add(len).max(wanted.start + PAGE)),
+            ..wanted
+        };
         let plan = Plan::lay(wanted, existing, len, read_max);
         let plan = plan.without_holes(|start, end| self.holes().data(file, start, end));
         if !self.queue.has_room(&self.config, plan.create.len()) {

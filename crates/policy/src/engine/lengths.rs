@@ -145,8 +145,9 @@ impl DiskEngine {
     /// transfers in two switches, beyond which a longer piece gains little. Not that much where two reads may
     /// have met by chance. Clients that begin at the head of a file mostly go on.
     fn slow_start(&self, stream: &Stream) -> u64 {
+        let tuned = self.size.end_evidence() == EndEvidence::Ends;
         match self.starts_slowly(stream) {
-            true if self.following.table.may_be_chance(stream) => stream.run,
+            _ if tuned && self.following.table.may_be_chance(stream) => stream.run,
             true => stream.run.max(2 * self.service.depth().0.min(1 << 40)),
             false => u64::MAX,
         }

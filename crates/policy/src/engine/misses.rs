@@ -195,15 +195,12 @@ impl DiskEngine {
         alone
     }
 
-    /// When a piece that a request waits for is due: at once, or one read before the deadline that its client
-    /// gave; later if the client's I/O priority is low.
+    /// When a piece that a request waits for is due: at once, or later if the client's I/O priority is low.
     fn due(&self, demand: Demand) -> Nanos {
-        if demand.file_set {
-            return Nanos::MAX;
+        match demand.file_set {
+            true => Nanos::MAX,
+            false => self.now + self.waits_for_others(demand.io),
         }
-        let later = self.waits_for_others(demand.io);
-        let Some(deadline) = demand.deadline else { return self.now + later };
-        Nanos(deadline.0.saturating_sub(self.service.mean().0)).min(self.now + self.config.wait_max) + later
     }
 
     /// How much later than those of others a piece for a reader of this priority is due.

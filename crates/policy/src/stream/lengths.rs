@@ -143,14 +143,13 @@ impl FirstReads {
         *streams = streams.saturating_sub(1);
     }
 
-    /// The streams whose first read was about as long as this; all, if too few are known. `None` until enough
-    /// are.
-    pub(crate) fn of(&self, first: u64) -> Option<WentOn> {
-        let all = || {
-            let sum = |a: WentOn, b: &WentOn| WentOn { no: a.no + b.no, yes: a.yes + b.yes };
-            self.classes.iter().fold(WentOn::default(), sum).believed()
-        };
-        self.classes[class_of(first)].believed().or_else(all)
+    /// Of all these: the streams whose first read was about as long as this; any, if too few are known.
+    /// `None` until enough are.
+    pub(crate) fn of(counted: &[&FirstReads], first: u64) -> Option<WentOn> {
+        let sum = |a: WentOn, b: &WentOn| WentOn { no: a.no + b.no, yes: a.yes + b.yes };
+        let like_it = counted.iter().map(|of| &of.classes[class_of(first)]).fold(WentOn::default(), sum);
+        let all = || counted.iter().flat_map(|of| &of.classes).fold(WentOn::default(), sum).believed();
+        like_it.believed().or_else(all)
     }
 }
 
@@ -205,14 +204,18 @@ mod tests {
     fn a_first_read_tells_by_its_length_who_goes_on() {
         let mut seen = FirstReads::default();
         (0..15).for_each(|_| seen.count(256 * K, true));
-        assert_eq!(seen.of(256 * K), None, "fifteen are too few");
+        assert_eq!(FirstReads::of(&[&seen], 256 * K), None, "fifteen are too few");
         (0..16).for_each(|_| seen.count(700 * K, false));
-        assert_eq!(seen.of(700 * K), Some(WentOn { no: 16, yes: 0 }));
-        assert_eq!(seen.of(256 * K), Some(WentOn { no: 16, yes: 15 }), "all, as long as its own are few");
+        assert_eq!(FirstReads::of(&[&seen], 700 * K), Some(WentOn { no: 16, yes: 0 }));
+        assert_eq!(
+            FirstReads::of(&[&seen], 256 * K),
+            Some(WentOn { no: 16, yes: 15 }),
+            "all, as long as its own are few"
+        );
         seen.count(256 * K, true);
-        assert_eq!(seen.of(256 * K), Some(WentOn { no: 0, yes: 16 }));
+        assert_eq!(FirstReads::of(&[&seen], 256 * K), Some(WentOn { no: 0, yes: 16 }));
         seen.take_back(700 * K, false);
-        assert_eq!(seen.of(700 * K), Some(WentOn { no: 15, yes: 16 }));
+        assert_eq!(FirstReads::of(&[&seen], 700 * K), Some(WentOn { no: 15, yes: 16 }));
     }
 
     #[test]

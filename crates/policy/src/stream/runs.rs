@@ -58,11 +58,12 @@ impl Run {
 /// What was observed of the streams of one kind.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    first_reads: FirstReads,
-    /// Lengths of the streams that ended.
+    /// Lengths of the streams that ended, and which of them went on after their first read.
     ended: Lengths,
-    /// Lengths of the streams that have stopped, and neither ended nor resumed.
+    first_reads_ended: FirstReads,
+    /// The same of the streams that have stopped, and neither ended nor resumed.
     stopped: Lengths,
+    first_reads_stopped: FirstReads,
     /// Number of streams that have stopped; below, how many of them resumed. Both fade.
     stops: u32,
     resumed: u32,
@@ -70,7 +71,7 @@ struct Seen {
 
 impl Seen {
     fn stopped(&mut self, run: Run) {
-        self.first_reads.count(run.first, run.went_on());
+        self.first_reads_stopped.count(run.first, run.went_on());
         if run.tells() {
             self.stopped.ended(run.length);
         }
@@ -78,14 +79,14 @@ impl Seen {
 
     /// Takes back that a stream has stopped.
     fn had_not_stopped(&mut self, run: Run) {
-        self.first_reads.take_back(run.first, run.went_on());
+        self.first_reads_stopped.take_back(run.first, run.went_on());
         if run.tells() {
             self.stopped.resumed(run.length);
         }
     }
 
     fn ended(&mut self, run: Run) {
-        self.first_reads.count(run.first, run.went_on());
+        self.first_reads_ended.count(run.first, run.went_on());
         if run.tells() {
             self.ended.ended(run.length);
         }
@@ -155,11 +156,14 @@ impl Runs {
         }
     }
 
-    /// How many streams of this kind went on after a first read of this length; `None` if not known.
+    /// How many streams of this kind went on after a first read of this length; `None` if not known. Those
+    /// that have stopped count if stops are ends.
     pub(crate) fn went_on(&self, kind: RunKind, first: u64) -> Option<WentOn> {
+        let Seen { first_reads_ended: ended, first_reads_stopped: stopped, .. } = &self.elsewhere;
         match kind {
-            RunKind::Elsewhere if self.elsewhere.stops_are_ends() => self.elsewhere.first_reads.of(first),
-            _ => None,
+            RunKind::Elsewhere if self.elsewhere.stops_are_ends() => FirstReads::of(&[ended, stopped], first),
+            RunKind::Elsewhere => FirstReads::of(&[ended], first),
+            RunKind::Head | RunKind::Random => None,
         }
     }
 

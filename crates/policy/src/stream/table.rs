@@ -35,7 +35,7 @@ pub(crate) struct Stream {
     pub(crate) consumed: u64,
     /// Accesses since it was recognised. Until it counts as sequential, only accesses that continue the last
     /// one.
-    pub(crate) accesses: u32,
+    accesses: u32,
     /// End of its last access.
     reached: u64,
     /// First offset it read.
@@ -189,12 +189,12 @@ impl Stream {
     }
 
     /// Counts an access. Random reads of one file fall within the gap of one another by chance, so a jump is
-    /// no sign of a sequential client, and cancels what was seen before it. A client known to be sequential
-    /// may skip. Returns the run that a jump ended.
+    /// no sign of a sequential client, and cancels what was seen before it. A client that has made three
+    /// reads in a row may skip; two may be neighbours by chance. Returns the run that a jump ended.
     fn count(&mut self, offset: u64, end: u64) -> Option<Run> {
         let continues = offset <= self.reached && self.reached <= end;
         let before = self.run();
-        let on = continues || self.is_sequential();
+        let on = continues || self.accesses > 2;
         (self.accesses, self.run) = match on {
             true => {
                 (self.accesses.saturating_add(1), self.run.saturating_add(end.saturating_sub(self.reached)))
@@ -441,10 +441,11 @@ impl Streams {
     }
 
     /// Whether the second read of a stream may have followed the first by chance, as blocks of a torrent do:
-    /// most streams of its kind end with a first read like its own.
+    /// it is not known that most streams of its kind go on after a first read like its own.
     pub(crate) fn may_be_chance(&self, stream: &Stream) -> bool {
         let went_on = || self.runs.went_on(stream.kind(), stream.first_read);
-        stream.run > 0 && stream.accesses < 3 && went_on().is_some_and(|on| on.no > on.yes)
+        let second = stream.run > 0 && stream.accesses < 3 && stream.kind() == RunKind::Elsewhere;
+        second && went_on().is_none_or(|on| on.no > on.yes)
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {

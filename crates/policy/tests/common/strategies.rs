@@ -26,9 +26,12 @@ pub(crate) fn demand() -> impl Strategy<Value = Demand> {
     let turns = (any::<bool>(), any::<bool>());
     let weight = prop_oneof![Just(100), 0..400u32, any::<u32>()];
     let io = (prop::bool::weighted(0.2), weight).prop_map(|(idle, weight)| IoPriority { idle, weight });
-    (proptest::option::of(amount().prop_map(Nanos)), proptest::option::of(amount()), turns, io).prop_map(
-        |(deadline, bitrate, (file_set, random), io)| Demand { deadline, bitrate, file_set, random, io },
-    )
+    (proptest::option::of(amount()), turns, io).prop_map(|(bitrate, (file_set, random), io)| Demand {
+        bitrate,
+        file_set,
+        random,
+        io,
+    })
 }
 
 pub(crate) fn writes() -> impl Strategy<Value = Writes> {
