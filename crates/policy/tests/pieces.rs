@@ -1,6 +1,6 @@
 //! Peers that take pieces of files in random order: how many bytes are read for each byte used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use seekless_base::{Bytes, Lba, Nanos};
 use seekless_policy::KernelRead;
@@ -25,6 +25,8 @@ enum Pattern {
     Whole,
     /// Three blocks of it.
     Scattered,
+    /// Any three blocks of it in order: some are neighbours.
+    AtRandom,
 }
 
 /// How reads are reported.
@@ -59,11 +61,20 @@ struct Machine {
     read: u64,
     used: u64,
     ids: u64,
+    /// Where reads of a file ended, until one begins there: `observe` opens the file then.
+    unconnected: BTreeMap<FileId, Option<Vec<u64>>>,
 }
 
 impl Machine {
     fn new(config: Config) -> Machine {
-        Machine { engine: DiskEngine::new(config), resident: BTreeMap::new(), read: 0, used: 0, ids: 0 }
+        Machine {
+            engine: DiskEngine::new(config),
+            resident: BTreeMap::new(),
+            read: 0,
+            used: 0,
+            ids: 0,
+            unconnected: BTreeMap::new(),
+        }
     }
 
     fn fill(&mut self, file: FileId, from: u64, upto: u64) {
@@ -86,6 +97,23 @@ impl Machine {
                 self.engine.handle(now, Event::Done { read: id, outcome: Outcome::Ok });
             }
         }
+    }
+
+    /// Whether `observe` has not opened the file yet. A read that connects to another is reported with it.
+    fn is_unheard(&mut self, now: Nanos, file: FileId, offset: u64, len: u64) -> bool {
+        let unconnected = self.unconnected.entry(file).or_insert(Some(Vec::new()));
+        let Some(ends) = unconnected else { return false };
+        if !ends.contains(&offset) {
+            ends.push(offset + len);
+            return true;
+        }
+        *unconnected = None;
+        let lba = Some(Lba(file.ino * (FILE / 512) + (offset - len) / 512));
+        let access = Access { file, offset: offset - len, len, file_size: FILE, lba, taken: Taken::Unknown };
+        self.engine.handle(now, Event::Opened { file });
+        self.engine.handle(now, Event::Access(access));
+        self.serve(now);
+        false
     }
 
     fn read(&mut self, now: Nanos, door: Door, file: FileId, offset: u64, len: u64) {
@@ -136,7 +164,7 @@ fn amplification(config: Config, door: Door, pattern: Pattern, seconds: u64) -> 
             let now = Nanos::from_millis(step * 100 + number as u64);
             let burst = match pattern {
                 Pattern::Whole => 16,
-                Pattern::Scattered => 1,
+                Pattern::Scattered | Pattern::AtRandom => 1,
             };
             for _ in 0..burst {
                 if blocks.is_empty() {
@@ -147,10 +175,24 @@ fn amplification(config: Config, door: Door, pattern: Pattern, seconds: u64) -> 
                         Pattern::Scattered => {
                             (0..3).map(|b| piece + (b * 40 + random.below(40)) * BLOCK).collect()
                         }
+                        Pattern::AtRandom => {
+                            let any = || piece + random.below(PIECE / BLOCK) * BLOCK;
+                            std::iter::repeat_with(any)
+                                .take(3)
+                                .collect::<BTreeSet<u64>>()
+                                .into_iter()
+                                .collect()
+                        }
                     };
                     blocks.reverse();
                 }
-                machine.read(now, door, *file, blocks.pop().unwrap(), BLOCK);
+                let block = blocks.pop().unwrap();
+                if door == Door::Observes && machine.is_unheard(now, *file, block, BLOCK) {
+                    machine.fill(*file, block, block + BLOCK);
+                    machine.used += BLOCK;
+                    continue;
+                }
+                machine.read(now, door, *file, block, BLOCK);
             }
         }
     }
@@ -175,6 +217,16 @@ fn blocks_scattered_over_pieces_are_read_about_once() {
         let read = amplification(auto(), door, Pattern::Scattered, 10);
         println!("{name}: {read:.3}");
         assert!(read <= 1.1, "{name}: {read:.3} bytes read for each that was used");
+    }
+}
+
+/// Some of them are neighbours, and `observe` opens a file when it sees two such.
+#[test]
+fn neighbours_by_chance_are_no_streams() {
+    for (name, door) in [("waits", Door::Waits), ("observes", Door::Observes)] {
+        let read = amplification(auto(), door, Pattern::AtRandom, 40);
+        println!("{name}: {read:.3}");
+        assert!(read <= 1.25, "{name}: {read:.3} bytes read for each that was used");
     }
 }
 
