@@ -187,7 +187,7 @@ impl DiskLoop {
         let pending = Pending { on_answer, file, source, need_offset, need_len, answer_is_read };
         self.pending.insert(id, pending);
         let ClientDemand { file_set, random, io } = ask.demand;
-        let demand = Demand { bitrate: self.bitrates.of(file), file_set, random, io, ..Demand::default() };
+        let demand = Demand { bitrate: self.bitrates.of(file), file_set, random, io };
         let (from, file_size) = (need_offset, edition.size);
         self.event(Event::Request(Request { id, file, from, offset, len, file_size, lba, demand }));
     }

@@ -425,14 +425,13 @@ fn through_the_door_on_which_no_call_waits_streams_are_read_ahead_all_the_same()
     let without = run(None, ServerModel::nginx(2));
     let [shim, watch, observe] =
         [Door::Shim, Door::Watch, Door::Observe].map(|door| behind(door, ServerModel::nginx(2)));
-    // Observed, the first reads of streams are the kernel's. The engine reads the rest, and answers no call.
+    // Observed, the first reads of streams are the kernel's. The engine reads the rest.
     let rate = |report: &Report| report.mb_per_s;
     let rates = [&without, &shim, &watch, &observe].map(rate);
     assert!(rates[3] > 1.2 * rates[0] && rates[3] < 1.05 * rates[1], "{rates:?}");
-    // Its requests are for what follows misses: fewer than the calls that a door holds up.
+    // No call waits for the engine, so it answers none.
     let asked = |report: &Report| report.engines.iter().map(|e| e.requests).sum::<u64>();
-    let [shim_asks, watch_asks, observe_asks] = [&shim, &watch, &observe].map(asked);
-    assert!(observe_asks > 0 && observe_asks < shim_asks.min(watch_asks), "{observe_asks} {shim_asks}");
+    assert_eq!([&shim, &watch, &observe].map(|report| asked(report) > 0), [true, true, false]);
     // A map has no calls. Observed, it is read ahead of.
     let read = |door| behind(door, ServerModel::apache()).engines.iter().map(|e| e.reads).sum::<u64>();
     assert_eq!(read(Door::Shim), 0);

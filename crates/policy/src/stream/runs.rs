@@ -58,12 +58,14 @@ impl Run {
 /// What was observed of the streams of one kind.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Lengths of the streams that ended, and which of them went on after their first read.
-    ended: Lengths,
-    first_reads_ended: FirstReads,
-    /// The same of the streams that have stopped, and neither ended nor resumed.
-    stopped: Lengths,
+    /// First reads: streams that went on, as soon as they did, and those that ended.
+    first_reads: FirstReads,
+    /// First reads of streams that have stopped, and neither ended nor resumed.
     first_reads_stopped: FirstReads,
+    /// Lengths of the streams that ended.
+    ended: Lengths,
+    /// Lengths of the streams that have stopped, and neither ended nor resumed.
+    stopped: Lengths,
     /// Number of streams that have stopped; below, how many of them resumed. Both fade.
     stops: u32,
     resumed: u32,
@@ -71,7 +73,9 @@ struct Seen {
 
 impl Seen {
     fn stopped(&mut self, run: Run) {
-        self.first_reads_stopped.count(run.first, run.went_on());
+        if !run.went_on() {
+            self.first_reads_stopped.count(run.first, false);
+        }
         if run.tells() {
             self.stopped.ended(run.length);
         }
@@ -79,14 +83,18 @@ impl Seen {
 
     /// Takes back that a stream has stopped.
     fn had_not_stopped(&mut self, run: Run) {
-        self.first_reads_stopped.take_back(run.first, run.went_on());
+        if !run.went_on() {
+            self.first_reads_stopped.take_back(run.first, false);
+        }
         if run.tells() {
             self.stopped.resumed(run.length);
         }
     }
 
     fn ended(&mut self, run: Run) {
-        self.first_reads_ended.count(run.first, run.went_on());
+        if !run.went_on() {
+            self.first_reads.count(run.first, false);
+        }
         if run.tells() {
             self.ended.ended(run.length);
         }
@@ -156,13 +164,22 @@ impl Runs {
         }
     }
 
+    /// A stream of this kind goes on after a first read of this length.
+    pub(crate) fn goes_on(&mut self, kind: RunKind, first: u64) {
+        if let Some(seen) = self.of(kind) {
+            seen.first_reads.count(first, true);
+        }
+    }
+
     /// How many streams of this kind went on after a first read of this length; `None` if not known. Those
-    /// that have stopped count if stops are ends.
+    /// that have stopped count as ended if stops are ends.
     pub(crate) fn went_on(&self, kind: RunKind, first: u64) -> Option<WentOn> {
-        let Seen { first_reads_ended: ended, first_reads_stopped: stopped, .. } = &self.elsewhere;
+        let Seen { first_reads, first_reads_stopped: stopped, .. } = &self.elsewhere;
         match kind {
-            RunKind::Elsewhere if self.elsewhere.stops_are_ends() => FirstReads::of(&[ended, stopped], first),
-            RunKind::Elsewhere => FirstReads::of(&[ended], first),
+            RunKind::Elsewhere if self.elsewhere.stops_are_ends() => {
+                FirstReads::of(&[first_reads, stopped], first)
+            }
+            RunKind::Elsewhere => FirstReads::of(&[first_reads], first),
             RunKind::Head | RunKind::Random => None,
         }
     }

@@ -441,11 +441,10 @@ impl Streams {
     }
 
     /// Whether the second read of a stream may have followed the first by chance, as blocks of a torrent do:
-    /// it is not known that most streams of its kind go on after a first read like its own.
+    /// most streams of its kind end with a first read like its own.
     pub(crate) fn may_be_chance(&self, stream: &Stream) -> bool {
         let went_on = || self.runs.went_on(stream.kind(), stream.first_read);
-        let second = stream.run > 0 && stream.accesses < 3 && stream.kind() == RunKind::Elsewhere;
-        second && went_on().is_none_or(|on| on.no > on.yes)
+        stream.run > 0 && stream.accesses < 3 && went_on().is_some_and(|on| on.no > on.yes)
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
@@ -490,7 +489,7 @@ impl Streams {
             self.begin(now, file, offset, file_size)
         });
         self.note_read(now, id);
-        let (mut progress, mut jumped) = (0, None);
+        let (mut progress, mut jumped, mut goes_on) = (0, None, None);
         self.change(id, |stream| {
             // An access may repeat bytes; only new ones count as progress.
             progress = end.saturating_sub(stream.position.max(offset));
@@ -499,7 +498,9 @@ impl Streams {
             stream.fetched = stream.fetched.max(stream.position);
             stream.consumed = stream.consumed.saturating_add(progress);
             if len > 0 {
+                let before = stream.accesses;
                 jumped = stream.count(offset, end);
+                goes_on = (before == 1 && stream.accesses == 2).then(|| (stream.kind(), stream.first_read));
             }
             stream.file_size = file_size;
             stream.last = stream.last.max(now);
@@ -509,6 +510,9 @@ impl Streams {
         self.persistence.read(progress);
         if let Some(run) = jumped {
             self.runs.ended(run, None);
+        }
+        if let Some((kind, first)) = goes_on {
+            self.runs.goes_on(kind, first);
         }
         if len > 0 && progress > 0 {
             self.note_cell(now, id, (offset, end), jumped.is_some());
