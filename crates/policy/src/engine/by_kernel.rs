@@ -23,12 +23,9 @@ impl DiskEngine {
         if let Some((stream, ahead)) = goes_on {
             self.fetched(Some(stream), read.end());
             self.line_up(stream);
-            if !ahead {
-                self.following.by_kernel.entry(stream).or_insert(self.now);
+            if ahead {
+                self.behind_a_window(stream, read);
             }
-        }
-        if let Some((stream, true)) = goes_on {
-            self.behind_a_window(stream, read);
         }
         if read.is_short() {
             self.behind_a_miss(read);
@@ -36,7 +33,7 @@ impl DiskEngine {
     }
 
     /// A client that is blocked now will soon want what lies behind. It is read at once, unless the client is
-    /// not known to go on, because none waits for it.
+    /// not known to go on: nobody waits for it.
     fn behind_a_miss(&mut self, read: KernelRead) {
         let KernelRead { file, offset: from, file_size, lba, io, .. } = read;
         let read_max = self.config.read_max.0;
