@@ -45,8 +45,8 @@
 //!   If lost, the account counts the part as delivered by the disk, and its bytes as evicted.
 //! - [`Event::Progress`]: how far a read has come. If lost, requests are answered later.
 //! - [`Event::Missing`]: a probe found bytes missing. If lost, a client is blocked there.
-//! - [`Event::ReadByKernel`]: the kernel reads for a client that no door blocks. Its file can be read from now
-//!   on. If lost, the account counts these bytes as a hit, and they are read again.
+//! - [`Event::ReadByKernel`]: the kernel reads for a client that no door blocks. Its file can be read from
+//!   now on. If lost, the account counts these bytes as a hit, and they are read again.
 //! - [`Event::Took`]: a file set's reader has taken its bytes. If lost, the bytes count against the
 //!   budget until their file is closed.
 //! - [`Event::Bitrate`]: a file's bitrate is known. If lost, its pieces have the size for an unknown bitrate.

@@ -1,5 +1,5 @@
-//! What the kernel reads for clients that no door blocks. The next piece is read directly behind it, without a
-//! switch.
+//! What the kernel reads for clients that no door blocks. The next piece is read directly behind it, without
+//! a switch.
 
 use alloc::vec::Vec;
 
