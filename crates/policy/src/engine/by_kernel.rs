@@ -21,7 +21,9 @@ impl DiskEngine {
         let goes_on = stream.filter(|stream| read.offset <= next_page(stream.fetched));
         let goes_on = goes_on.map(|stream| (stream.id, stream.position < read.offset));
         if let Some((stream, ahead)) = goes_on {
-            self.fetched(Some(stream), read.end());
+            // Windows of the kernel's are no longer than our reads.
+            let most = read.offset.saturating_add(self.config.read_max.0);
+            self.fetched(Some(stream), read.end().min(most));
             self.line_up(stream);
             if ahead {
                 self.behind_a_window(stream, read);
