@@ -128,7 +128,7 @@ impl Default for FirstReads {
 }
 
 impl FirstReads {
-    /// A stream has stopped or ended whose first read had this length; `on` says whether it read more.
+    /// Counts a stream whose first read had this length; `on` says whether it read more.
     pub(crate) fn count(&mut self, first: u64, on: bool) {
         let class = &mut self.classes[class_of(first)];
         *class.of(on) += 1;
