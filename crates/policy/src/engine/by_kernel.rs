@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use seekless_base::Bytes;
 use seekless_base::wants::PROGRESS_STEP;
 
 use super::DiskEngine;
@@ -21,8 +22,8 @@ impl DiskEngine {
         let goes_on = stream.filter(|stream| read.offset <= next_page(stream.fetched));
         let goes_on = goes_on.map(|stream| (stream.id, stream.position < read.offset));
         if let Some((stream, ahead)) = goes_on {
-            // Windows of the kernel's are no longer than our reads.
-            let most = read.offset.saturating_add(self.config.read_max.0);
+            // No window of the kernel's is longer.
+            let most = read.offset.saturating_add(Bytes::gib(1).0);
             self.fetched(Some(stream), read.end().min(most));
             self.line_up(stream);
             if ahead {
