@@ -180,8 +180,8 @@ impl OpenFiles {
         // Bytes in flight count as resident.
         let resident = resident_prefix(open.source.as_fd(), bytes.start, looked_at).unwrap_or(looked_at);
         let read = KernelRead::new(file, bytes, resident, size);
-        let (lba, file_size) = self.locate(file, read.end())?;
-        Some(KernelRead { lba, file_size, ..read })
+        let (lba, _) = self.locate(file, read.end())?;
+        Some(KernelRead { lba, ..read })
     }
 
     /// A job that reads a piece of an open file.

@@ -16,6 +16,7 @@ pub fn is_only_ours(path: &Path) -> Result<(), String> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut parts: Vec<&Path> = given.ancestors().chain(resolved.ancestors()).collect();
     parts.sort_by_key(|part| part.components().count());
+    parts.dedup();
     for part in parts {
         let others = |what: String| Err(format!("{} {what}", part.display()));
         let about = fs::symlink_metadata(part).map_err(|e| format!("{}: {e}", part.display()))?;

@@ -26,8 +26,8 @@ pub struct KernelRead {
 }
 
 impl KernelRead {
-    /// Bytes from `offset` on in which the driver looks for those in memory or on their way: more than Linux
-    /// before 6.17 reads ahead by itself.
+    /// How many bytes from `offset` on the driver looks at, to find out which are in memory or on their way.
+    /// The windows of Linux before 6.17 are shorter.
     pub fn looked_at(offset: u64, file_size: u64) -> u64 {
         SERVE_LOOK_MAX.min(file_size.saturating_sub(offset))
     }

@@ -1,16 +1,14 @@
 //! What the kernel reads for clients that no door blocks. The next piece is read directly behind it, without
 //! a switch.
 
-use alloc::vec::Vec;
-
-use seekless_base::Bytes;
 use seekless_base::wants::PROGRESS_STEP;
+use seekless_base::{Bytes, Nanos};
 
 use super::DiskEngine;
 use super::follow::next_page;
+use super::lengths::PieceLen;
 use super::misses::{End, Missed};
-use crate::disk_queue::NewPiece;
-use crate::piece::{Plan, Priority, Wanted, address};
+use crate::piece::{Plan, Priority, Wanted};
 use crate::{KernelRead, Mode, PAGE, ReadId, StreamId};
 
 impl DiskEngine {
@@ -25,9 +23,9 @@ impl DiskEngine {
             // No window of the kernel's is longer.
             let most = read.offset.saturating_add(Bytes::gib(1).0);
             self.fetched(Some(stream), read.end().min(most));
-            self.line_up(stream);
+            let next = self.line_up(stream);
             if ahead {
-                self.behind_a_window(stream, read);
+                self.behind_a_window(stream, next, read);
             }
         }
         if read.is_short() {
@@ -55,8 +53,7 @@ impl DiskEngine {
         let ends = stream.and_then(|id| self.following.table.get(id)).is_some_and(|stream| {
             wanted.end < wanted.file_end && self.expect_end(stream, wanted, from, 0) != End::Beyond
         });
-        let existing = self.queue.pieces_of(file);
-        if ends && existing.iter().all(|&(_, start, end)| end <= wanted.start || wanted.end <= start) {
+        if ends && !self.queue.is_under_way(file, wanted.start, wanted.end) {
             return;
         }
         let len = self.miss_len(stream, missed, wanted);
@@ -65,19 +62,17 @@ impl DiskEngine {
             end: wanted.end.min(wanted.start.saturating_add(len).max(wanted.start + PAGE)),
             ..wanted
         };
-        let plan = Plan::lay(wanted, existing, len, read_max);
-        let plan = plan.without_holes(|start, end| self.holes().data(file, start, end));
-        if !self.queue.has_room(&self.config, plan.create.len()) {
+        let plan = Plan::lay(wanted, self.queue.pieces_of(file), len, read_max);
+        let Plan { attach, create } = plan.without_holes(|start, end| self.holes().data(file, start, end));
+        let fetched = create.last().map(|&(_, end, _)| end);
+        let anchor = lba.map(|lba| (missed.offset, lba));
+        if !self.enqueue_ahead(file, create, anchor, priority, stream) {
             return;
         }
-        for (piece, _) in plan.attach {
+        for (piece, _) in attach {
             self.queue.raise(piece, priority);
         }
-        for (start, end, _) in plan.create {
-            self.stats.ahead += 1;
-            let lba = lba.map(|lba| address((missed.offset, lba), start));
-            let piece = NewPiece { file, start, end, lba, priority, ahead_for: stream };
-            self.queue.enqueue(piece, Vec::new());
+        if let Some(end) = fetched {
             self.fetched(stream, end);
         }
         if let Some(stream) = stream {
@@ -86,14 +81,13 @@ impl DiskEngine {
     }
 
     /// The kernel reads ahead of a client, and would go on window by window.
-    fn behind_a_window(&mut self, stream: StreamId, read: KernelRead) {
+    fn behind_a_window(&mut self, stream: StreamId, next: Option<(Nanos, PieceLen)>, read: KernelRead) {
         let priority = Priority { joins_kernel: true, ..Priority::AHEAD };
         let there = |&(_, start, end): &(ReadId, u64, u64)| (start..end).contains(&read.end());
         if let Some((piece, ..)) = self.queue.pieces_of(read.file).into_iter().find(there) {
             return self.queue.raise(piece, priority);
         }
-        let Some((_, len)) = self.line_up(stream) else { return };
-        if let Some(piece) = self.next_piece(stream, len) {
+        if let Some(piece) = next.and_then(|(_, len)| self.next_piece(stream, len)) {
             self.queue_ahead(stream, piece, priority);
         }
     }

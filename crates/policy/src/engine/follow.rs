@@ -15,7 +15,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use seekless_base::{Bytes, Nanos};
+use seekless_base::{Bytes, Lba, Nanos};
 
 use super::DiskEngine;
 use super::lengths::PieceLen;
@@ -343,18 +343,31 @@ impl DiskEngine {
         let Some(wanted) = Wanted::of(start, (end - start).min(read_max), end, read_max) else {
             return false;
         };
-        let plan = Plan::lay(wanted, self.queue.pieces_of(file), 0, read_max);
-        if !self.queue.has_room(&self.config, plan.create.len()) {
-            return false;
+        let Plan { create, .. } = Plan::lay(wanted, self.queue.pieces_of(file), 0, read_max);
+        let queued = self.enqueue_ahead(file, create, anchor, Priority { io, ..priority }, Some(stream));
+        if queued {
+            self.fetched(Some(stream), wanted.end);
         }
-        for (start, end, _) in plan.create {
+        queued
+    }
+
+    /// Queues the new pieces of a plan, for no request. `anchor` is a place in the file and its address.
+    /// Returns `false` if the queue is full.
+    pub(super) fn enqueue_ahead(
+        &mut self,
+        file: FileId,
+        create: Vec<(u64, u64, u64)>,
+        anchor: Option<(u64, Lba)>,
+        priority: Priority,
+        ahead_for: Option<StreamId>,
+    ) -> bool {
+        let room = self.queue.has_room(&self.config, create.len());
+        for (start, end, _) in create.into_iter().filter(|_| room) {
             self.stats.ahead += 1;
-            let (lba, priority) = (anchor.map(|anchor| address(anchor, start)), Priority { io, ..priority });
-            let piece = NewPiece { file, start, end, lba, priority, ahead_for: Some(stream) };
-            self.queue.enqueue(piece, Vec::new());
+            let lba = anchor.map(|anchor| address(anchor, start));
+            self.queue.enqueue(NewPiece { file, start, end, lba, priority, ahead_for }, Vec::new());
         }
-        self.fetched(Some(stream), wanted.end);
-        true
+        room
     }
 
     /// The streams that expect the byte at `offset` to be in memory.

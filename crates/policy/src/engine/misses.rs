@@ -10,7 +10,7 @@ use crate::disk_queue::{Answered, Blocked, NewPiece};
 use crate::piece::{Plan, Priority, Wanted, address};
 use crate::sizing::Miss;
 use crate::{
-    Demand, EndEvidence, FileId, IoPriority, Mode, PAGE, ReadId, Reason, Request, Stream, StreamId, Verdict,
+    Demand, EndEvidence, FileId, IoPriority, Mode, PAGE, Reason, Request, Stream, StreamId, Verdict,
 };
 
 /// How long a program that reads small files in disk order is left alone. At half, asking takes twice as much
@@ -110,7 +110,6 @@ impl DiskEngine {
         if self.passes_in_disk_order(request) {
             return Err(Reason::DiskOrder);
         }
-        let existing = self.queue.pieces_of(request.file);
         let Demand { file_set, random, .. } = request.demand;
         // A file set has no stream.
         let stream = match file_set {
@@ -133,14 +132,14 @@ impl DiskEngine {
             *highest = highest.max(bitrate as f64);
         }
         let action = self.miss_action(stream, wanted, request.from);
-        let apart = |&(_, start, end): &(ReadId, u64, u64)| end <= wanted.start || wanted.end <= start;
-        if action == MissAction::PassThrough && existing.iter().all(apart) {
+        let under_way = || self.queue.is_under_way(request.file, wanted.start, wanted.end);
+        if action == MissAction::PassThrough && !under_way() {
             return Err(Reason::Random);
         }
         let as_asked = file_set || (random && stream.is_none()) || action == MissAction::ReadAsAsked;
         let len = if as_asked { 0 } else { self.miss_len(stream, Missed::by(request), wanted) };
         let holes = self.holes();
-        let plan = Plan::lay(wanted, existing, len, read_max);
+        let plan = Plan::lay(wanted, self.queue.pieces_of(request.file), len, read_max);
         let plan = plan.without_holes(|start, end| holes.data(request.file, start, end));
         if !self.queue.has_room(&self.config, plan.create.len()) {
             return Err(Reason::QueueFull);

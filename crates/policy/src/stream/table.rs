@@ -188,13 +188,18 @@ impl Stream {
         self.accesses >= 2
     }
 
+    /// Whether it has made three reads in a row: two may be neighbours by chance.
+    fn has_read_on(&self) -> bool {
+        self.accesses > 2
+    }
+
     /// Counts an access. Random reads of one file fall within the gap of one another by chance, so a jump is
-    /// no sign of a sequential client, and cancels what was seen before it. A client that has made three
-    /// reads in a row may skip; two may be neighbours by chance. Returns the run that a jump ended.
+    /// no sign of a sequential client, and cancels what was seen before it. A client that has read on
+    /// may skip. Returns the run that a jump ended.
     fn count(&mut self, offset: u64, end: u64) -> Option<Run> {
         let continues = offset <= self.reached && self.reached <= end;
         let before = self.run();
-        let on = continues || self.accesses > 2;
+        let on = continues || self.has_read_on();
         (self.accesses, self.run) = match on {
             true => {
                 (self.accesses.saturating_add(1), self.run.saturating_add(end.saturating_sub(self.reached)))
@@ -444,7 +449,7 @@ impl Streams {
     /// most streams of its kind end with a first read like its own.
     pub(crate) fn may_be_chance(&self, stream: &Stream) -> bool {
         let went_on = || self.runs.went_on(stream.kind(), stream.first_read);
-        stream.run > 0 && stream.accesses < 3 && went_on().is_some_and(|on| on.no > on.yes)
+        stream.run > 0 && !stream.has_read_on() && went_on().is_some_and(|on| on.no > on.yes)
     }
 
     pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
